@@ -1,0 +1,261 @@
+"""What a user can ask of one run: frozen, validated, resolved and hashed records.
+
+One PointConfig is one point of a sweep. Knows no data, no model weights and no executor.
+"""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from focus_bench.core.errors import UsageError, check_choice, check_range
+
+POLICY_NAMES = (
+    "baseline",
+    "delayed-cache",
+    "delayed-cache-neighbor",
+    "focus",
+    "focus-fixed",
+    "adaptive",
+    "ideal",
+    "fast-dllm-v2",
+)
+UNMASKING_STRATEGIES = ("low_confidence_dynamic", "low_confidence_static", "sequential")
+SELECTIONS = ("top", "random", "bottom")
+MAX_BLOCK_LENGTH = 64  # masks of a block fit one 64-bit word (decode traces, kernels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeConfig:
+    """The decoding rules' parameters (algorithm sections 1 and 2).
+
+    `steps` is the number of steps per block of the static and sequential strategies (None: B).
+    `retain` and `select` belong to policy focus-fixed. `budget_average` says over what N_avg is
+    taken: "block" (this project's rule) or "sequence".
+    """
+
+    policy: str = "focus"
+    block_length: int = 32
+    alpha: float = 1.5
+    threshold: float = 0.9
+    unmasking_strategy: str = "low_confidence_dynamic"
+    steps: int | None = None
+    retain: int = 8
+    select: str = "top"
+    focus_min_batch: int = 16
+    budget_average: str = "block"
+
+    def __post_init__(self) -> None:
+        check_choice("--policy", self.policy, POLICY_NAMES)
+        check_range("--block-length", self.block_length, low=1, high=MAX_BLOCK_LENGTH)
+        check_range("--alpha", self.alpha, low=1.0, high=64.0)
+        check_range("--threshold", self.threshold, low=0.0, high=1.0, low_open=True)
+        check_choice("--unmasking-strategy", self.unmasking_strategy, UNMASKING_STRATEGIES)
+        if self.steps is not None:
+            check_range("--steps", self.steps, low=1, high=self.block_length)
+        check_range("--retain", self.retain, low=1)
+        check_choice("--select", self.select, SELECTIONS)
+        check_range("--focus-min-batch", self.focus_min_batch, low=1)
+        check_choice("budget_average", self.budget_average, ("block", "sequence"))
+
+    @property
+    def alpha_fraction(self) -> Fraction:
+        """The decimal that the user typed, exactly (2.1 is 21/10)."""
+        return Fraction(str(self.alpha))
+
+    @property
+    def steps_per_block(self) -> int:
+        """Steps of the static and sequential strategies."""
+        return self.block_length if self.steps is None else self.steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """Token sampling; temperature 0 is greedy. top_k 0 and top_p 1.0 filter nothing."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("--temperature", self.temperature, low=0.0, high=100.0)
+        check_range("--top-k", self.top_k, low=0)
+        check_range("--top-p", self.top_p, low=0.0, high=1.0, low_open=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceConfig:
+    """What decides how many masked positions are decoded in a step (algorithm section 4).
+
+    kind "confidence": the unmasking strategy; "synthetic": 1 + Poisson(mean - 1) positions per
+    sequence and step, ordered by left-to-right rank plus `scatter` times Gumbel noise; "replay":
+    a recorded decode trace at `path`. `preset` names the data set preset the mean came from.
+    """
+
+    kind: str = "confidence"
+    mean: float = 0.0
+    scatter: float = 0.0
+    path: str = ""
+    preset: str = ""
+
+    def __post_init__(self) -> None:
+        check_choice("--acceptance", self.kind, ("confidence", "synthetic", "replay"))
+        if self.kind == "synthetic":
+            check_range("--acceptance synthetic mean", self.mean, low=1.0, high=64.0)
+            check_range("--acceptance synthetic scatter", self.scatter, low=0.0, high=64.0)
+        if self.kind == "replay" and not self.path:
+            raise UsageError("--acceptance", "replay:", "replay:FILE")
+
+    @property
+    def label(self) -> str:
+        """How every table and CSV row names it."""
+        if self.kind == "synthetic":
+            preset = f"{self.preset}=" if self.preset else ""
+            return f"synthetic:{preset}{self.mean:g},scatter={self.scatter:g}"
+        if self.kind == "replay":
+            return f"replay:{self.path}"
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceConfig:
+    """What ranks masked positions for eviction (algorithm section 4).
+
+    kind "model": the attention importance of layers 0 and 1; "synthetic": exp(-rank / tau) plus
+    `noise` times a seeded standard normal, after running the importance computation at full cost.
+    """
+
+    kind: str = "model"
+    tau: float = 0.0
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("--importance", self.kind, ("model", "synthetic"))
+        if self.kind == "synthetic":
+            check_range("--importance synthetic tau", self.tau, low=0.0, low_open=True)
+            check_range("--importance synthetic noise", self.noise, low=0.0)
+
+    @property
+    def label(self) -> str:
+        """How every table and CSV row names it."""
+        if self.kind == "synthetic":
+            return f"synthetic:tau={self.tau:g},noise={self.noise:g}"
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerConfig:
+    """Batching and paging (algorithm section 5).
+
+    `num_pages` None: as many as the executor has memory for (engine) or as the hardware profile
+    says (simulator). `stop_tokens` and `repetition_guard` are off under synthetic acceptance.
+    """
+
+    kind: str = "continuous"
+    batch_size: int = 32
+    page_size: int = 64
+    num_pages: int | None = None
+    max_prefill_tokens: int = 8192
+    stop_tokens: bool = True
+    include_stop_token: bool = True
+    repetition_guard: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("--scheduler", self.kind, ("continuous", "static"))
+        check_range("--batch-size", self.batch_size, low=1, high=65536)
+        check_range("--page-size", self.page_size, low=1, high=4096)
+        if self.num_pages is not None:
+            check_range("--num-pages", self.num_pages, low=1)
+        check_range("--max-prefill-tokens", self.max_prefill_tokens, low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Which model runs and on what (`model`: preset name or checkpoint folder)."""
+
+    model: str
+    load_format: str = "auto"
+    device: str = "auto"
+    dtype: str = "auto"
+    gpu_memory_utilization: float = 0.9
+    mask_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("--load-format", self.load_format, ("auto", "dummy"))
+        check_choice("--device", self.device, ("auto", "cpu", "cuda"))
+        check_choice("--dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        check_range(
+            "--gpu-memory-utilization",
+            self.gpu_memory_utilization,
+            low=0.0,
+            high=1.0,
+            low_open=True,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadConfig:
+    """Which requests are sent and when (see workloads/)."""
+
+    dataset: str = "sharegpt"
+    dataset_path: str = ""
+    num_prompts: int = 64
+    max_new_tokens: int = 64
+    request_rate: float = float("inf")
+    burstiness: float = 1.0
+    max_concurrency: int | None = None
+    shuffle: bool = False
+    repeat: bool = False
+    download: bool = False
+    ignore_eos: bool = False
+    tokenizer: str = ""
+
+    def __post_init__(self) -> None:
+        check_range("--num-prompts", self.num_prompts, low=1)
+        check_range("--max-new-tokens", self.max_new_tokens, low=1)
+        check_range("--request-rate", self.request_rate, low=0.0, low_open=True)
+        check_range("--burstiness", self.burstiness, low=0.0, low_open=True)
+        if self.max_concurrency is not None:
+            check_range("--max-concurrency", self.max_concurrency, low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointConfig:
+    """Everything that one measured or predicted point depends on."""
+
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    acceptance: AcceptanceConfig = field(default_factory=AcceptanceConfig)
+    importance: ImportanceConfig = field(default_factory=ImportanceConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    engine: EngineConfig
+    workload: WorkloadConfig = field(default_factory=WorkloadConfig)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_range("--seed", self.seed, low=0, high=2**63 - 1)
+        if self.acceptance.kind == "synthetic":
+            if self.decode.unmasking_strategy != "low_confidence_dynamic":
+                raise UsageError(
+                    "--unmasking-strategy",
+                    self.decode.unmasking_strategy,
+                    "low_confidence_dynamic with --acceptance synthetic, which replaces it",
+                )
+        if self.decode.policy == "fast-dllm-v2":
+            raise UsageError(
+                "--policy",
+                "fast-dllm-v2",
+                ", ".join(n for n in POLICY_NAMES if n != "fast-dllm-v2")
+                + " (fast-dllm-v2 needs a model with shifted logits, which no loader reads yet)",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested dictionaries, for run.json."""
+        return dataclasses.asdict(self)
+
+    def hash(self) -> str:
+        """16 hexadecimal digits that name this point: equal configurations hash equally."""
+        text = json.dumps(self.to_dict(), sort_keys=True, default=str)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,237 @@
+"""Dimensions and special tokens of a model, read from a Hugging Face config or a named preset.
+
+Knows no weights and no framework; costs, the engine and the simulator all read this one record.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from focus_bench.core.errors import UsageError, check_range
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """Shape of a dense Qwen3-type block-diffusion model (SDAR family).
+
+    `tokenizer_size` is the number of ids that the tokenizer knows; ids from there to `vocab_size`
+    are padding and never decoded (None: no tokenizer, so no padding).
+    """
+
+    name: str
+    num_layers: int
+    hidden_size: int
+    num_q_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    mask_token_id: int
+    stop_token_ids: tuple[int, ...] = ()
+    rope_theta: float = 1e6
+    rms_eps: float = 1e-6
+    max_position_embeddings: int = 32768
+    tie_word_embeddings: bool = False
+    block_length: int | None = None
+    dtype: str = "bfloat16"
+    tokenizer_size: int | None = None
+    family: str = "sdar"
+
+    def __post_init__(self) -> None:
+        for field in (
+            "num_layers",
+            "hidden_size",
+            "num_q_heads",
+            "num_kv_heads",
+            "head_dim",
+            "intermediate_size",
+            "vocab_size",
+            "max_position_embeddings",
+        ):
+            check_range(f"model {field}", getattr(self, field), low=1)
+        if self.num_q_heads % self.num_kv_heads:
+            raise UsageError(
+                "model num_q_heads", self.num_q_heads, f"multiples of {self.num_kv_heads} KV heads"
+            )
+        if self.head_dim % 2:
+            raise UsageError("model head_dim", self.head_dim, "even numbers (rotary pairs)")
+        if not 0 <= self.mask_token_id < self.vocab_size:
+            raise UsageError(
+                "mask_token_id", self.mask_token_id, f"0 to {self.vocab_size - 1} (vocab_size - 1)"
+            )
+        if self.dtype not in DTYPE_BYTES:
+            raise UsageError("dtype", self.dtype, ", ".join(DTYPE_BYTES))
+
+    @property
+    def group_size(self) -> int:
+        """Query heads that share one KV head."""
+        return self.num_q_heads // self.num_kv_heads
+
+    @property
+    def dtype_bytes(self) -> int:
+        """Bytes of one weight element."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def q_size(self) -> int:
+        """Width of the query projection."""
+        return self.num_q_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of the key (or value) projection."""
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """KV-cache bytes of one token over all layers, keys and values."""
+        return 2 * self.num_layers * self.kv_size * self.dtype_bytes
+
+    @property
+    def layer_params(self) -> int:
+        """Parameters of one layer, norms included."""
+        attention = self.hidden_size * (2 * self.q_size + 2 * self.kv_size) + 2 * self.head_dim
+        mlp = 3 * self.hidden_size * self.intermediate_size
+        return attention + mlp + 2 * self.hidden_size
+
+    @property
+    def num_params(self) -> int:
+        """All parameters, embeddings and head included."""
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        return embeddings + self.num_layers * self.layer_params + self.hidden_size
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights in `dtype`."""
+        return self.num_params * self.dtype_bytes
+
+    def replace(self, **changes: Any) -> "ModelSpec":
+        """A copy with some fields changed (validated again)."""
+        return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def from_hf(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        name: str,
+        generation_config: Mapping[str, Any] | None = None,
+        tokenizer_size: int | None = None,
+        tokenizer_mask_id: int | None = None,
+        mask_token_id: int | None = None,
+    ) -> "ModelSpec":
+        """Read a ``config.json`` (already parsed) of an SDAR / Qwen3 checkpoint.
+
+        The mask id comes from the config (``mask_token_id``), the tokenizer, or `mask_token_id`
+        (the flag); if config and tokenizer disagree the error names both. Stop ids are the union
+        of config and generation config. Raises UsageError naming a missing or unsupported key.
+        """
+        model_type = str(config.get("model_type", "sdar"))
+        if model_type not in {"sdar", "qwen3"}:
+            raise UsageError(f"{name} model_type", model_type, "sdar, qwen3")
+        if config.get("rope_scaling"):
+            raise UsageError(f"{name} rope_scaling", config["rope_scaling"], "none")
+        if config.get("attention_bias"):
+            raise UsageError(f"{name} attention_bias", True, "false (Qwen3-type layers)")
+        if config.get("use_sliding_window"):
+            raise UsageError(f"{name} use_sliding_window", True, "false")
+
+        def need(key: str) -> int:
+            value = config.get(key)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise UsageError(f"{name} config.json {key}", value, "a whole number")
+            return value
+
+        config_mask = config.get("mask_token_id")
+        if (
+            config_mask is not None
+            and tokenizer_mask_id is not None
+            and config_mask != tokenizer_mask_id
+            and mask_token_id is None
+        ):
+            raise UsageError(
+                "mask_token_id",
+                f"{config_mask} in config.json, {tokenizer_mask_id} in the tokenizer",
+                "the same id in both, or --mask-token-id",
+            )
+        mask = mask_token_id if mask_token_id is not None else config_mask
+        mask = tokenizer_mask_id if mask is None else mask
+        if mask is None:
+            raise UsageError(f"{name} mask_token_id", None, "an id in config.json, or the flag")
+        stops: list[int] = []
+        for source in (config, generation_config or {}):
+            ids = source.get("eos_token_id")
+            for token in ids if isinstance(ids, list) else [ids]:
+                if token is not None and token not in stops:
+                    stops.append(int(token))
+        num_q_heads = need("num_attention_heads")
+        hidden_size = need("hidden_size")
+        block_length = config.get("block_size", config.get("block_length"))
+        rope = config.get("rope_parameters") or {}
+        dtype = str(config.get("dtype", config.get("torch_dtype", "bfloat16")))
+        return cls(
+            name=name,
+            num_layers=need("num_hidden_layers"),
+            hidden_size=hidden_size,
+            num_q_heads=num_q_heads,
+            num_kv_heads=int(config.get("num_key_value_heads") or num_q_heads),
+            head_dim=int(config.get("head_dim") or hidden_size // num_q_heads),
+            intermediate_size=need("intermediate_size"),
+            vocab_size=need("vocab_size"),
+            mask_token_id=int(mask),
+            stop_token_ids=tuple(stops),
+            rope_theta=float(config.get("rope_theta", rope.get("rope_theta", 1e6))),
+            rms_eps=float(config.get("rms_norm_eps", 1e-6)),
+            max_position_embeddings=int(config.get("max_position_embeddings", 32768)),
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            block_length=None if block_length is None else int(block_length),
+            dtype=dtype.removeprefix("torch."),
+            tokenizer_size=tokenizer_size,
+        )
+
+
+def _sdar(
+    name: str, *, layers: int, hidden: int, q_heads: int, intermediate: int
+) -> ModelSpec:
+    return ModelSpec(
+        name=name,
+        num_layers=layers,
+        hidden_size=hidden,
+        num_q_heads=q_heads,
+        num_kv_heads=8,
+        head_dim=128,
+        intermediate_size=intermediate,
+        vocab_size=151936,
+        mask_token_id=151669,
+        stop_token_ids=(151645, 151643),
+        rope_theta=1e6,
+    )
+
+
+DEFAULT_MODEL = "dummy-tiny"
+
+PRESETS: dict[str, ModelSpec] = {
+    # Small enough for a laptop, deep enough for eviction to pay: 8 layers, 6.2 M parameters.
+    # Its vocabulary is the byte tokenizer's (256 bytes and the special tokens), padded to 320.
+    DEFAULT_MODEL: ModelSpec(
+        name=DEFAULT_MODEL,
+        num_layers=8,
+        hidden_size=256,
+        num_q_heads=8,
+        num_kv_heads=2,
+        head_dim=32,
+        intermediate_size=768,
+        vocab_size=320,
+        mask_token_id=256,
+        stop_token_ids=(257,),
+        max_position_embeddings=4096,
+        dtype="float32",
+        tokenizer_size=260,
+    ),
+    "sdar-8b": _sdar("sdar-8b", layers=36, hidden=4096, q_heads=32, intermediate=12288),
+    "sdar-4b": _sdar("sdar-4b", layers=36, hidden=2560, q_heads=32, intermediate=9728),
+    "sdar-1.7b": _sdar("sdar-1.7b", layers=28, hidden=2048, q_heads=16, intermediate=6144),
+}
