@@ -55,3 +55,9 @@ def gumbel(key: int, *counters: npt.ArrayLike) -> FloatArray:
     """Standard Gumbel noise, shaped as the counters' broadcast; always finite."""
     u = uniform(key, *counters) + 2.0**-54
     return np.asarray(-np.log(-np.log(u)))
+
+
+def normal(key: int, *counters: npt.ArrayLike) -> FloatArray:
+    """Standard normal noise (Box and Muller 1958), shaped as the counters' broadcast."""
+    radius = np.sqrt(-2.0 * np.log(uniform(key, *counters, 0) + 2.0**-54))
+    return np.asarray(radius * np.cos(2.0 * np.pi * uniform(key, *counters, 1)))

@@ -1,0 +1,70 @@
+"""Which positions of a block a step feeds, and which it freezes (algorithm 1 and 2, paper 4.3).
+
+Knows masks only: no scores, no confidences, no K/V.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from focus_bench.decoding.block_state import BlockState, BoolArray
+from focus_bench.decoding.policies import FREEZING_OF_CODE, SUB_BLOCK_OF_CODE, Freezing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """What one step feeds: `positions[n,B]`; `decodable[n,B]`, the masked ones it may decode;
+    `commit[n]`: rows whose block holds no mask, fed once more for their final K/V."""
+
+    positions: BoolArray
+    decodable: BoolArray
+    commit: BoolArray
+
+
+def plan_feed(block: BlockState) -> Feed:
+    """Positions that the next forward of each row feeds, in ascending order."""
+    positions = block.uncached.copy()
+    decodable = positions & block.masked
+    sub_block = SUB_BLOCK_OF_CODE[block.policy_code]
+    if sub_block.any():
+        positions, decodable = _limit_to_sub_block(block, positions, decodable)
+    commit = block.decoded.all(axis=1)
+    if not positions.any(axis=1).all():
+        raise AssertionError("a running row has no position left to feed")
+    return Feed(positions=positions, decodable=decodable, commit=commit)
+
+
+def _limit_to_sub_block(
+    block: BlockState, positions: BoolArray, decodable: BoolArray
+) -> tuple[BoolArray, BoolArray]:
+    """Sub-blocks in order (Fast-dLLM v2): the first one with a mask is current. Only its positions
+    may be decoded; it is fed alone unless its first position is a mask or the block is new."""
+    length = SUB_BLOCK_OF_CODE[block.policy_code]
+    columns = np.arange(block.block_length)
+    first_mask = block.masked.argmax(axis=1)
+    safe_length = np.maximum(length, 1)
+    start = first_mask // safe_length * safe_length
+    current = (columns >= start[:, None]) & (columns < (start + safe_length)[:, None])
+    sub_blocked = (length > 0) & block.masked.any(axis=1)
+    first_is_mask = block.masked[np.arange(block.num_rows), start]
+    alone = sub_blocked & ~first_is_mask & (block.block_steps > 0)
+    return (
+        np.where(alone[:, None], positions & current, positions),
+        np.where(sub_blocked[:, None], decodable & current, decodable),
+    )
+
+
+def freeze(block: BlockState) -> BoolArray:
+    """`uncached[n,B]` after a step, from the block as it stood when the step began.
+
+    A position is frozen once it was decoded before the step (so the step fed it with its token)
+    and, for the neighbour rule, its right neighbour was decoded before the step too; the last
+    position of the block has no neighbour to wait for.
+    """
+    freezing = FREEZING_OF_CODE[block.policy_code]
+    neighbor_ready = np.ones_like(block.decoded)
+    neighbor_ready[:, :-1] = block.decoded[:, 1:]
+    needs_neighbor = (freezing == Freezing.NEIGHBOR)[:, None]
+    ready = block.decoded & (neighbor_ready | ~needs_neighbor)
+    ready &= (freezing != Freezing.NONE)[:, None]
+    return block.uncached & ~ready

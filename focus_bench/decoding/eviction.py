@@ -1,0 +1,190 @@
+"""The FOCUS rule, whole: importance, budget, selection, constraints, progress (paper sections 3, 4).
+
+Pure array functions; they know neither where the scores come from nor how a forward uses the kept
+positions. Rows are sequences (n), columns the B positions of their current blocks. Each deviation
+from the paper's letter has its ADR: masked positions only, >= for >, N_avg per block.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from focus_bench.core.config import DecodeConfig
+from focus_bench.core.rng import stream_key, uniform
+from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
+from focus_bench.decoding.caching import Feed
+from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
+
+POOL_WINDOW = 3  # Eq. 2: max-pooling of attention scores along the keys, stride 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eviction:
+    """Outcome of one step's eviction: `kept[n,B]` positions go on past layer 1's K/V write;
+    `progress[n]` is the block's progress after the step; `evicted[n]` rows dropped something."""
+
+    kept: BoolArray
+    progress: IntArray
+    evicted: BoolArray
+
+
+def importance(q: FloatArray, k: FloatArray) -> FloatArray:
+    """Importance of one sequence's masked fed positions in one layer (paper Eq. 2), float32 [M].
+
+    q is [M, query heads, head_dim], k is [M, KV heads, head_dim], both after QK-norm and rotary
+    embedding, rows in ascending position order. Every masked position is query and key, without a
+    causal mask; scores are max-pooled over neighbouring keys, then softmaxed over keys, and summed
+    over heads and queries.
+    """
+    num_masked, num_q_heads, head_dim = q.shape
+    keys = np.repeat(k, num_q_heads // k.shape[1], axis=1)
+    scores = np.einsum("ihd,jhd->hij", q, keys).astype(np.float32) * np.float32(head_dim**-0.5)
+    padded = np.full((num_q_heads, num_masked, num_masked + 2), -np.inf, dtype=np.float32)
+    padded[:, :, 1:-1] = scores
+    pooled = np.lib.stride_tricks.sliding_window_view(padded, POOL_WINDOW, axis=2).max(axis=-1)
+    weights = np.exp(pooled - pooled.max(axis=2, keepdims=True))
+    weights /= weights.sum(axis=2, keepdims=True)
+    return np.asarray(weights.sum(axis=(0, 1)), dtype=np.float32)
+
+
+def base_budget(block: BlockState, num_masked: IntArray, config: DecodeConfig) -> IntArray:
+    """K0 = min(M, max(1, ceil(alpha * N_avg))) of each row (Eq. 4), in exact arithmetic.
+
+    N_avg is tokens decoded / decode steps over the current block (or the whole sequence), 1 before
+    the first step.
+    """
+    per_block = config.budget_average == "block"
+    tokens = block.block_decoded if per_block else block.request_decoded
+    steps = block.block_steps if per_block else block.request_steps
+    tokens = np.where(steps > 0, tokens, 1)
+    steps = np.maximum(steps, 1)
+    alpha: Fraction = config.alpha_fraction
+    ceiling = -((-alpha.numerator * tokens) // (alpha.denominator * steps))
+    return np.minimum(num_masked, np.maximum(1, ceiling))
+
+
+def outlier_count(delta: FloatArray, masked_fed: BoolArray) -> IntArray:
+    """N_sigma of each row (Eq. 5): deltas >= mean + population std; 0 where the std is 0."""
+    values = np.where(masked_fed, delta, 0.0).astype(np.float64)
+    count = np.maximum(masked_fed.sum(axis=1), 1)
+    mean = values.sum(axis=1) / count
+    deviation = np.where(masked_fed, values - mean[:, None], 0.0)
+    std = np.sqrt((deviation**2).sum(axis=1) / count)
+    above = masked_fed & (values >= (mean + std)[:, None])
+    return np.where(std > 0, above.sum(axis=1), 0)
+
+
+def rows_to_evict(block: BlockState, feed: Feed, config: DecodeConfig) -> BoolArray:
+    """Rows [n] whose step needs importance deltas: a policy that evicts by score, and M > K0."""
+    kind = EVICTION_OF_CODE[block.policy_code]
+    num_masked = feed.decodable.sum(axis=1)
+    budget = np.where(
+        kind == EvictionKind.FIXED,
+        np.minimum(num_masked, config.retain),
+        base_budget(block, num_masked, config),
+    )
+    by_score = (kind == EvictionKind.DYNAMIC) | (kind == EvictionKind.FIXED)
+    return by_score & (num_masked > budget)
+
+
+def evict(
+    block: BlockState, feed: Feed, delta: FloatArray, config: DecodeConfig, seed: int
+) -> Eviction:
+    """Choose the positions that go on past layer 1 (algorithm 2, "Budget" and "Constraints").
+
+    `delta[n,B]` float32 is the importance of layer 1 minus that of layer 0, read at masked fed
+    positions. Rows that need no eviction, and rows with a non-finite delta, keep all they feed.
+    """
+    masked_fed = feed.decodable
+    num_masked = masked_fed.sum(axis=1)
+    active = rows_to_evict(block, feed, config)
+    active &= np.isfinite(np.where(masked_fed, delta, 0.0)).all(axis=1)
+    delta = np.where(masked_fed & active[:, None], delta, np.float32(0.0))
+    fixed = EVICTION_OF_CODE[block.policy_code] == EvictionKind.FIXED
+    dynamic_budget = np.maximum(
+        base_budget(block, num_masked, config), outlier_count(delta, masked_fed)
+    )
+    budget = np.where(fixed, np.minimum(num_masked, config.retain), dynamic_budget)
+    score = _selection_score(block, delta, fixed, config, seed)
+    selected = _largest(score, masked_fed, budget)
+    kept = np.where(active[:, None], enforce_constraints(block, feed, selected), feed.positions)
+    return _finish(block, feed, kept)
+
+
+def evict_ideal(block: BlockState, feed: Feed, decodable_now: BoolArray) -> Eviction:
+    """Keep what the step decodes without eviction (`decodable_now[n,B]`) and constraints 1 and 3;
+    rows of other policies, and commit passes, keep all they feed."""
+    ideal = (EVICTION_OF_CODE[block.policy_code] == EvictionKind.IDEAL) & ~feed.commit
+    constrained = enforce_constraints(block, feed, decodable_now)
+    return _finish(block, feed, np.where(ideal[:, None], constrained, feed.positions))
+
+
+def keep_all(block: BlockState, feed: Feed) -> Eviction:
+    """A step without eviction: every fed position counts as kept."""
+    return _finish(block, feed, feed.positions)
+
+
+def kept_from_trace(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
+    """Kept positions as recorded; they must be among those fed."""
+    return _finish(block, feed, kept & feed.positions)
+
+
+def enforce_constraints(block: BlockState, feed: Feed, selected: BoolArray) -> BoolArray:
+    """Kept positions from selected ones (paper 4.2): AR context, placeholder integrity.
+
+    1. A dropped masked p is kept if p + 1 is masked and was selected (one pass, no cascade).
+    2. Every dropped masked p left of the rightmost kept mask that was never processed past layer 1
+       (p > progress) comes back. Fed positions that are already decoded are always kept.
+    """
+    masked_fed = feed.decodable
+    before_selected = np.zeros_like(selected)
+    before_selected[:, :-1] = selected[:, 1:] & block.masked[:, 1:]
+    kept_masked = selected | (masked_fed & before_selected)
+    columns = np.arange(block.block_length)
+    rightmost = np.where(kept_masked, columns, -1).max(axis=1)
+    unprocessed = columns > block.progress[:, None]
+    kept_masked |= masked_fed & unprocessed & (columns < rightmost[:, None])
+    return np.asarray(kept_masked | (feed.positions & block.decoded))
+
+
+def _finish(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
+    if not kept.any(axis=1).all():
+        raise AssertionError("eviction kept nothing of a row")
+    rightmost = np.where(kept, np.arange(block.block_length), -1).max(axis=1)
+    evicted = (feed.positions & ~kept).any(axis=1)
+    return Eviction(
+        kept=kept, progress=np.maximum(block.progress, rightmost), evicted=evicted
+    )
+
+
+def _selection_score(
+    block: BlockState, delta: FloatArray, fixed: BoolArray, config: DecodeConfig, seed: int
+) -> npt.NDArray[np.float64]:
+    """Scores whose largest are selected: the delta itself, or the fixed policy's alternative."""
+    score = delta.astype(np.float64)
+    if config.select == "top" or not fixed.any():
+        return score
+    if config.select == "bottom":
+        alternative = -score
+    else:
+        alternative = uniform(
+            stream_key(seed, "select-random"),
+            block.request_key[:, None],
+            block.block_index[:, None],
+            block.block_steps[:, None],
+            np.arange(block.block_length)[None, :],
+        )
+    return np.where(fixed[:, None], alternative, score)
+
+
+def _largest(
+    score: npt.NDArray[np.float64], candidates: BoolArray, count: IntArray
+) -> BoolArray:
+    """The `count[n]` largest scores among candidates, ties to the lower position."""
+    order = np.argsort(np.where(candidates, -score, np.inf), axis=1, kind="stable")
+    chosen = np.zeros_like(candidates)
+    ranks = np.arange(score.shape[1])
+    np.put_along_axis(chosen, order, ranks < count[:, None], axis=1)
+    return chosen & candidates
