@@ -1,0 +1,1 @@
+"""Requests to send: data sets in their published formats, tokenizers, lengths and arrivals."""

@@ -1,0 +1,202 @@
+"""A tokenizer read from a Hugging Face folder without transformers (whose import pulls in torch).
+
+Knows two layouts: tokenizer.json, and Qwen2's vocab.json + merges.txt. Nothing of data sets.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import (
+    AddedToken,
+    Regex,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+)
+from tokenizers import Tokenizer as Backend
+
+from focus_bench.core.errors import UsageError
+from focus_bench.core.workload import TokenArray
+from focus_bench.workloads.chat_template import ChatTemplate
+
+# How Qwen2 to Qwen3 cut text into words before BPE: English contractions, letters with at most one
+# other character before them, single digits, punctuation, line breaks, blanks. It is a fact of the
+# vocabulary: another split gives other ids.
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    r"|[^\r\n\p{L}\p{N}]?\p{L}+"
+    r"|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+"
+    r"|\s+(?!\S)"
+    r"|\s+"
+)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """An object from a JSON file, {} where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise UsageError(str(path), str(error), "a JSON object") from error
+    if not isinstance(value, dict):
+        raise UsageError(str(path), type(value).__name__, "a JSON object")
+    return value
+
+
+def _token_text(value: object) -> str | None:
+    """The text of a special token, which files give as a string or as an object."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Names such as eos_token with their text; tokenizer_config.json goes before the older map."""
+    named = {**_read_json(folder / "special_tokens_map.json"), **config}
+    texts = {key: _token_text(value) for key, value in named.items() if key.endswith("_token")}
+    return {key: text for key, text in texts.items() if text is not None}
+
+
+def _added_tokens(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
+    """Tokens outside the BPE by id.
+
+    As in transformers, added_tokens_decoder of the configuration is the whole truth where it
+    exists (the two disagree about the name of SDAR's mask token), added_tokens.json else.
+    """
+    decoder = config.get("added_tokens_decoder")
+    if decoder:
+        keys = ("lstrip", "rstrip", "normalized", "single_word", "special")
+        return {
+            int(token_id): AddedToken(
+                entry["content"], **{key: bool(entry.get(key, False)) for key in keys}
+            )
+            for token_id, entry in decoder.items()
+        }
+    specials_map = _read_json(folder / "special_tokens_map.json")
+    specials = {_token_text(value) for value in specials_map.values()}
+    specials |= {_token_text(v) for v in specials_map.get("additional_special_tokens") or ()}
+    added = _read_json(folder / "added_tokens.json")
+    return {
+        int(token_id): AddedToken(text, normalized=text not in specials, special=text in specials)
+        for text, token_id in added.items()
+    }
+
+
+def _add(backend: Backend, added: Mapping[int, AddedToken], folder: Path) -> None:
+    """Give every added token the id that the folder says; gaps are filled with unused names."""
+    for token_id in sorted(added):
+        while (have := backend.get_vocab_size()) < token_id:
+            backend.add_tokens([AddedToken(f"<|unused_{have}|>")])
+        backend.add_tokens([added[token_id]])
+        got = backend.token_to_id(added[token_id].content)
+        if got != token_id:
+            raise UsageError(
+                str(folder),
+                f"added token {added[token_id].content} with id {token_id}",
+                f"id {got}, which the vocabulary gives it",
+            )
+
+
+def _qwen2_backend(folder: Path) -> Backend:
+    bpe = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    backend = Backend(bpe)
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN2_SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _load_backend(folder: Path) -> Backend:
+    try:
+        if (folder / "tokenizer.json").is_file():
+            return Backend.from_file(str(folder / "tokenizer.json"))
+        if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+            return _qwen2_backend(folder)
+    except Exception as error:  # the library raises bare Exception for any bad file
+        raise UsageError(
+            "--tokenizer", f"{folder} ({error})", "readable tokenizer files"
+        ) from error
+    raise UsageError(
+        "--tokenizer", str(folder), "a folder with tokenizer.json, or vocab.json and merges.txt"
+    )
+
+
+def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """The default chat template: its own file goes before the configuration's entry."""
+    own_file = folder / "chat_template.jinja"
+    if own_file.is_file():
+        return own_file.read_text(encoding="utf-8")
+    entry = config.get("chat_template")
+    if isinstance(entry, list):  # several named templates
+        entry = {named.get("name"): named.get("template") for named in entry}.get("default")
+    return entry if isinstance(entry, str) else None
+
+
+class HfTokenizer:
+    """The tokenizer of a folder as published with a model.
+
+    `encode` gives the ids that transformers gives with add_special_tokens=False; special tokens
+    spelled out in a text become their ids, as there. Raises UsageError naming an unusable file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        config = _read_json(folder / "tokenizer_config.json")
+        self._backend = _load_backend(folder)
+        _add(self._backend, _added_tokens(folder, config), folder)
+        named = _special_tokens(folder, config)
+        self.name = str(folder)
+        self.mask_token_id = self._id_of(named.get("mask_token"))
+        self.eos_token_id = self._id_of(named.get("eos_token"))
+        added = self._backend.get_added_tokens_decoder()
+        self.size = max([self._backend.get_vocab_size(), *(i + 1 for i in added)])
+        known = {self.mask_token_id, self.eos_token_id} - {None}
+        self.special_token_ids = frozenset(added) | frozenset(i for i in known if i is not None)
+        source = _template_source(folder, config)
+        self._template = None if source is None else ChatTemplate(source, named)
+
+    def _id_of(self, text: str | None) -> int | None:
+        return None if text is None else self._backend.token_to_id(text)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the folder brings a chat template."""
+        return self._template is not None
+
+    def encode(self, text: str) -> TokenArray:
+        """Ids of `text`, shape [tokens], int32; nothing is put before or after it."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[TokenArray]:
+        """`encode` of every text, in order."""
+        # Half surrogates, which JSON can spell, have no UTF-8 and so no tokens.
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        encoded = self._backend.encode_batch_fast(clean, add_special_tokens=False)
+        return [np.asarray(encoding.ids, dtype=np.int32) for encoding in encoded]
+
+    def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
+        """Text of `ids`; bytes that are no whole character become U+FFFD."""
+        tokens = np.asarray(ids, dtype=np.int64).reshape(-1).tolist()
+        return self._backend.decode(tokens, skip_special_tokens=skip_special)
+
+    def chat_prompt(self, user_text: str) -> tuple[TokenArray, bool]:
+        """Ids of one user turn through the chat template, of the raw text where there is none."""
+        return self.chat_prompts([user_text])[0], self.has_chat_template
+
+    def chat_prompts(self, user_texts: Sequence[str]) -> list[TokenArray]:
+        """The ids of `chat_prompt` for every text, in order."""
+        if self._template is None:
+            return self.encode_batch(user_texts)
+        return self.encode_batch([self._template.render(text) for text in user_texts])
