@@ -197,7 +197,11 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadConfig:
-    """Which requests are sent and when (see workloads/)."""
+    """Which requests are sent and when (see workloads/).
+
+    `random_input_len` and `random_output_len` (tokens; None: max_new_tokens) belong to dataset
+    "random".
+    """
 
     dataset: str = "sharegpt"
     dataset_path: str = ""
@@ -211,6 +215,8 @@ class WorkloadConfig:
     download: bool = False
     ignore_eos: bool = False
     tokenizer: str = ""
+    random_input_len: int = 1024
+    random_output_len: int | None = None
 
     def __post_init__(self) -> None:
         check_range("--num-prompts", self.num_prompts, low=1)
@@ -219,6 +225,9 @@ class WorkloadConfig:
         check_range("--burstiness", self.burstiness, low=0.0, low_open=True)
         if self.max_concurrency is not None:
             check_range("--max-concurrency", self.max_concurrency, low=1)
+        check_range("--random-input-len", self.random_input_len, low=1)
+        if self.random_output_len is not None:
+            check_range("--random-output-len", self.random_output_len, low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,13 +245,13 @@ class PointConfig:
 
     def __post_init__(self) -> None:
         check_range("--seed", self.seed, low=0, high=2**63 - 1)
-        if self.acceptance.kind == "synthetic":
-            if self.decode.unmasking_strategy != "low_confidence_dynamic":
-                raise UsageError(
-                    "--unmasking-strategy",
-                    self.decode.unmasking_strategy,
-                    "low_confidence_dynamic with --acceptance synthetic, which replaces it",
-                )
+        strategy = self.decode.unmasking_strategy
+        if self.acceptance.kind == "synthetic" and strategy != "low_confidence_dynamic":
+            raise UsageError(
+                "--unmasking-strategy",
+                strategy,
+                "low_confidence_dynamic with --acceptance synthetic, which replaces it",
+            )
         if self.decode.policy == "fast-dllm-v2":
             raise UsageError(
                 "--policy",
