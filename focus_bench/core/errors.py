@@ -1,4 +1,4 @@
-"""Errors that a user can cause: each names the input, the value and what is allowed, in one line."""
+"""Errors that a user can cause; each names the input, the value and what is allowed."""
 
 
 class UsageError(ValueError):

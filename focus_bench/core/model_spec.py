@@ -193,9 +193,7 @@ class ModelSpec:
         )
 
 
-def _sdar(
-    name: str, *, layers: int, hidden: int, q_heads: int, intermediate: int
-) -> ModelSpec:
+def _sdar(name: str, *, layers: int, hidden: int, q_heads: int, intermediate: int) -> ModelSpec:
     return ModelSpec(
         name=name,
         num_layers=layers,

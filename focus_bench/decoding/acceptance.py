@@ -33,7 +33,7 @@ PRESET_ALPHA = 1.5
 
 
 def poisson_counts(mean: float, seed: int, request: IntArray, step: IntArray) -> IntArray:
-    """n = 1 + Poisson(mean - 1) for each (request, step), by inversion of a 53-bit uniform."""
+    """Counts 1 + Poisson(mean - 1) for each (request, step), by inversion of a 53-bit uniform."""
     rate = mean - 1.0
     u = uniform(stream_key(seed, "acceptance-count"), request, step)
     if rate <= 0.0:
@@ -136,9 +136,7 @@ class Replay:
             config.threshold,
         )
         ids, first, count = np.unique(trace.request_id, return_index=True, return_counts=True)
-        self._first = {
-            int(i): (int(f), int(c)) for i, f, c in zip(ids, first, count, strict=True)
-        }
+        self._first = {int(i): (int(f), int(c)) for i, f, c in zip(ids, first, count, strict=True)}
         self._counts = {}
         if self.approximate:
             sizes = unpack_masks(trace.decoded, trace.block_length).sum(axis=1)
@@ -186,7 +184,8 @@ class Replay:
 
     def approximate_decoded(self, block: BlockState, candidates: BoolArray) -> BoolArray:
         """Decoded positions [n, B] from the traced counts; a request that outlives its trace (or
-        has none) goes on with the counts from their beginning (of the first traced request)."""
+        has none) goes on with the counts from their beginning (of the first traced request).
+        """
         count = np.ones(block.num_rows, dtype=np.int64)
         fallback = next(iter(self._counts.values()), np.ones(1, dtype=np.int64))
         for row, (request, step) in enumerate(

@@ -78,9 +78,7 @@ class BlockState:
 
     def take(self, rows: IntArray) -> "BlockState":
         """A copy of the given rows, in their order."""
-        return BlockState(
-            **{f.name: getattr(self, f.name)[rows] for f in dataclasses.fields(self)}
-        )
+        return BlockState(**{f.name: getattr(self, f.name)[rows] for f in dataclasses.fields(self)})
 
     def put(self, rows: IntArray, values: "BlockState") -> None:
         """Write rows back (the inverse of `take`); used when a preempted request resumes."""

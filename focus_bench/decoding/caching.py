@@ -14,7 +14,8 @@ from focus_bench.decoding.policies import FREEZING_OF_CODE, SUB_BLOCK_OF_CODE, F
 @dataclass(frozen=True, kw_only=True)
 class Feed:
     """What one step feeds: `positions[n,B]`; `decodable[n,B]`, the masked ones it may decode;
-    `commit[n]`: rows whose block holds no mask, fed once more for their final K/V."""
+    `commit[n]`: rows whose block holds no mask, fed once more for their final K/V.
+    """
 
     positions: BoolArray
     decodable: BoolArray
@@ -28,7 +29,7 @@ def plan_feed(block: BlockState) -> Feed:
     sub_block = SUB_BLOCK_OF_CODE[block.policy_code]
     if sub_block.any():
         positions, decodable = _limit_to_sub_block(block, positions, decodable)
-    commit = block.decoded.all(axis=1)
+    commit = np.asarray(block.decoded.all(axis=1))
     if not positions.any(axis=1).all():
         raise AssertionError("a running row has no position left to feed")
     return Feed(positions=positions, decodable=decodable, commit=commit)
@@ -38,7 +39,8 @@ def _limit_to_sub_block(
     block: BlockState, positions: BoolArray, decodable: BoolArray
 ) -> tuple[BoolArray, BoolArray]:
     """Sub-blocks in order (Fast-dLLM v2): the first one with a mask is current. Only its positions
-    may be decoded; it is fed alone unless its first position is a mask or the block is new."""
+    may be decoded; it is fed alone unless its first position is a mask or the block is new.
+    """
     length = SUB_BLOCK_OF_CODE[block.policy_code]
     columns = np.arange(block.block_length)
     first_mask = block.masked.argmax(axis=1)
@@ -67,4 +69,4 @@ def freeze(block: BlockState) -> BoolArray:
     needs_neighbor = (freezing == Freezing.NEIGHBOR)[:, None]
     ready = block.decoded & (neighbor_ready | ~needs_neighbor)
     ready &= (freezing != Freezing.NONE)[:, None]
-    return block.uncached & ~ready
+    return np.asarray(block.uncached & ~ready)

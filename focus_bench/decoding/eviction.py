@@ -1,4 +1,4 @@
-"""The FOCUS rule, whole: importance, budget, selection, constraints, progress (paper sections 3, 4).
+"""The FOCUS rule, whole: importance, budget, selection, constraints, progress (paper 3 and 4).
 
 Pure array functions; they know neither where the scores come from nor how a forward uses the kept
 positions. Rows are sequences (n), columns the B positions of their current blocks. Each deviation
@@ -23,7 +23,8 @@ POOL_WINDOW = 3  # Eq. 2: max-pooling of attention scores along the keys, stride
 @dataclass(frozen=True, kw_only=True)
 class Eviction:
     """Outcome of one step's eviction: `kept[n,B]` positions go on past layer 1's K/V write;
-    `progress[n]` is the block's progress after the step; `evicted[n]` rows dropped something."""
+    `progress[n]` is the block's progress after the step; `evicted[n]` rows dropped something.
+    """
 
     kept: BoolArray
     progress: IntArray
@@ -62,7 +63,7 @@ def base_budget(block: BlockState, num_masked: IntArray, config: DecodeConfig) -
     steps = np.maximum(steps, 1)
     alpha: Fraction = config.alpha_fraction
     ceiling = -((-alpha.numerator * tokens) // (alpha.denominator * steps))
-    return np.minimum(num_masked, np.maximum(1, ceiling))
+    return np.asarray(np.minimum(num_masked, np.maximum(1, ceiling)))
 
 
 def outlier_count(delta: FloatArray, masked_fed: BoolArray) -> IntArray:
@@ -86,7 +87,7 @@ def rows_to_evict(block: BlockState, feed: Feed, config: DecodeConfig) -> BoolAr
         base_budget(block, num_masked, config),
     )
     by_score = (kind == EvictionKind.DYNAMIC) | (kind == EvictionKind.FIXED)
-    return by_score & (num_masked > budget)
+    return np.asarray(by_score & (num_masked > budget))
 
 
 def evict(
@@ -115,7 +116,8 @@ def evict(
 
 def evict_ideal(block: BlockState, feed: Feed, decodable_now: BoolArray) -> Eviction:
     """Keep what the step decodes without eviction (`decodable_now[n,B]`) and constraints 1 and 3;
-    rows of other policies, and commit passes, keep all they feed."""
+    rows of other policies, and commit passes, keep all they feed.
+    """
     ideal = (EVICTION_OF_CODE[block.policy_code] == EvictionKind.IDEAL) & ~feed.commit
     constrained = enforce_constraints(block, feed, decodable_now)
     return _finish(block, feed, np.where(ideal[:, None], constrained, feed.positions))
@@ -153,10 +155,8 @@ def _finish(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
     if not kept.any(axis=1).all():
         raise AssertionError("eviction kept nothing of a row")
     rightmost = np.where(kept, np.arange(block.block_length), -1).max(axis=1)
-    evicted = (feed.positions & ~kept).any(axis=1)
-    return Eviction(
-        kept=kept, progress=np.maximum(block.progress, rightmost), evicted=evicted
-    )
+    evicted = np.asarray((feed.positions & ~kept).any(axis=1))
+    return Eviction(kept=kept, progress=np.maximum(block.progress, rightmost), evicted=evicted)
 
 
 def _selection_score(
@@ -179,9 +179,7 @@ def _selection_score(
     return np.where(fixed[:, None], alternative, score)
 
 
-def _largest(
-    score: npt.NDArray[np.float64], candidates: BoolArray, count: IntArray
-) -> BoolArray:
+def _largest(score: npt.NDArray[np.float64], candidates: BoolArray, count: IntArray) -> BoolArray:
     """The `count[n]` largest scores among candidates, ties to the lower position."""
     order = np.argsort(np.where(candidates, -score, np.inf), axis=1, kind="stable")
     chosen = np.zeros_like(candidates)

@@ -66,9 +66,7 @@ _ROWS = (
         eviction=EvictionKind.IDEAL,
         in_engine_run=False,
     ),
-    Policy(
-        name="fast-dllm-v2", sub_block_length=8, shifted_logits=True, hands_over_token=True
-    ),
+    Policy(name="fast-dllm-v2", sub_block_length=8, shifted_logits=True, hands_over_token=True),
 )
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in _ROWS}
 

@@ -71,7 +71,8 @@ class StepRules:
 
     def evict(self, block: BlockState, feed: Feed, model_delta: FloatArray | None) -> Eviction:
         """Positions that go past layer 1. `model_delta[n,B]`, or None where scores are synthetic
-        or no row evicts."""
+        or no row evicts.
+        """
         if self.exact_replay:
             assert self.replay is not None
             kept, _ = self.replay.rows(block, feed)

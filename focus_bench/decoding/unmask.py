@@ -13,9 +13,7 @@ from focus_bench.decoding.block_state import BoolArray
 ConfidenceArray = npt.NDArray[np.float32]
 
 
-def unmask(
-    confidence: ConfidenceArray, candidates: BoolArray, config: DecodeConfig
-) -> BoolArray:
+def unmask(confidence: ConfidenceArray, candidates: BoolArray, config: DecodeConfig) -> BoolArray:
     """Apply the configured strategy to `candidates[n,B]` (kept masked positions).
 
     `confidence[n,B]` float32 is read at candidates only and must be finite there.
@@ -33,7 +31,7 @@ def low_confidence_dynamic(
 ) -> BoolArray:
     """Every candidate at or above the threshold; if a row has none, its most confident one."""
     passing = candidates & (confidence >= np.float32(threshold))
-    none_passes = ~passing.any(axis=1)
+    none_passes = ~np.asarray(passing.any(axis=1))
     return np.where(none_passes[:, None], best(confidence, candidates, 1), passing)
 
 

@@ -1,0 +1,115 @@
+"""What one step does (Plan) and what came of it (Outcome): the contract between scheduler and
+executors. Holds arrays; decides nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from focus_bench.core.records import StepTiming
+from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, TokenArray
+from focus_bench.decoding.caching import Feed
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefillChunk:
+    """Whole blocks of one request to prefill: tokens `start` to `start + len(token_ids)`."""
+
+    request_id: int
+    slot: int
+    start: int
+    token_ids: TokenArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap:
+    """Copy a preempted request's pages to the host (out) or back (in), in token order."""
+
+    request_id: int
+    pages: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One step, in this order: swap out, swap in, prefill chunks, one forward of the decode rows.
+
+    `rows[n]`: slots of the decode rows, ascending; `request_ids[n]`; `block`: their block state as
+    the step begins (a copy); `feed`: what they feed. `page_table[slots, pages]` int32: row `slot`
+    lists the request's pages in token order (read the entries that its length needs).
+    `dropped_swaps`: requests whose host copies are no longer needed. `shifted_logits`: the logits
+    of row i decode position i + 1 (Fast-dLLM v2). `history[n]`: tokens before the block.
+    """
+
+    index: int
+    swap_out: tuple[Swap, ...]
+    swap_in: tuple[Swap, ...]
+    dropped_swaps: tuple[int, ...]
+    prefill: tuple[PrefillChunk, ...]
+    rows: IntArray
+    request_ids: IntArray
+    block: BlockState
+    feed: Feed
+    page_table: npt.NDArray[np.int32]
+    shifted_logits: bool
+    num_waiting: int
+    pages_used: int
+
+    @property
+    def history(self) -> IntArray:
+        """Tokens before each row's block, [n]."""
+        return self.block.block_start
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens of all prefill chunks."""
+        return sum(len(chunk.token_ids) for chunk in self.prefill)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an executor did with a plan; arrays follow the plan's rows.
+
+    `kept[n,B]`: positions that went on past layer 1; `progress[n]`: block progress after the step;
+    `decoded[n,B]`: positions decoded now, with `tokens[n,B]` read there; `evicting[n]`: rows for
+    which importance was computed. `errors`: row -> why its request cannot go on (named in the
+    report). `ends`: row -> (output tokens, reason) at which a replayed request ends.
+    `carried_tokens[n]`: token handed to the next block, -1 if none.
+    """
+
+    kept: BoolArray
+    progress: IntArray
+    decoded: BoolArray
+    tokens: TokenArray
+    evicting: BoolArray
+    timing: StepTiming
+    errors: Mapping[int, str] = field(default_factory=dict)
+    ends: Mapping[int, tuple[int, str]] = field(default_factory=dict)
+    carried_tokens: TokenArray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRequest:
+    """A request that ended in this step, with its output (cut, as the user sees it)."""
+
+    request_id: int
+    reason: str
+    error: str
+    num_output_tokens: int
+    output_ids: TokenArray
+    prompt_tokens: int
+    max_new_tokens: int
+    preemptions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitReport:
+    """What a step meant for the requests: for recorders and progress displays.
+
+    `visible_tokens[n]`: output tokens of each row that became visible (gapless prefix) in this
+    step, cut at the request's end; `closed_block_steps`: (row, decode steps) of blocks that closed.
+    """
+
+    visible_tokens: IntArray
+    closed_block_steps: tuple[tuple[int, int], ...]

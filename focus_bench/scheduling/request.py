@@ -1,0 +1,68 @@
+"""A request while it is being served: its phase, its tokens so far and how it ended."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from focus_bench.core.workload import RequestSpec, TokenArray
+from focus_bench.decoding.block_state import BlockState
+
+
+class Phase(Enum):
+    """Where a request stands."""
+
+    WAITING = "waiting"  # holds nothing; `saved` is set if it was preempted while decoding
+    PREFILL = "prefill"
+    DECODE = "decode"
+    SWAPPED = "swapped"  # preempted, pages and block state copied to the host
+    FINISHED = "finished"
+
+
+@dataclass(kw_only=True)
+class Request:
+    """One request in the scheduler.
+
+    `order`: place in the queue (first come first served; a preempted request keeps it).
+    `target_tokens`: output tokens it may have. `first_block_start`: absolute position of its first
+    decode block. `closed_blocks`: token arrays [B] of its closed decode blocks. `prefilled` and
+    `prefill_target`: tokens prefilled, and to prefill before decoding. `saved`: its block row while
+    it holds no slot.
+    """
+
+    spec: RequestSpec
+    order: int
+    target_tokens: int
+    first_block_start: int
+    prefill_target: int
+    phase: Phase = Phase.WAITING
+    slot: int = -1
+    prefilled: int = 0
+    closed_blocks: list[TokenArray] = field(default_factory=list)
+    saved: BlockState | None = None
+    preemptions: int = 0
+
+    @property
+    def request_id(self) -> int:
+        """The workload's id of this request."""
+        return self.spec.request_id
+
+    @property
+    def prompt_remainder(self) -> TokenArray:
+        """The P mod B prompt tokens that sit in the first decode block."""
+        return self.spec.prompt_ids[self.first_block_start :]
+
+    def prefill_tokens(self, start: int, count: int) -> TokenArray:
+        """Tokens `start` to `start + count` of the full prompt blocks and the closed blocks."""
+        if start + count <= self.first_block_start:
+            return self.spec.prompt_ids[start : start + count]
+        known = [self.spec.prompt_ids[: self.first_block_start], *self.closed_blocks]
+        return np.concatenate(known)[start : start + count].astype(np.int32)
+
+    def output_tokens(self, current_block: TokenArray | None, count: int) -> TokenArray:
+        """The first `count` output tokens; `current_block` is the block not closed yet, [B]."""
+        blocks = [*self.closed_blocks, *([] if current_block is None else [current_block])]
+        if not blocks:
+            return np.zeros(0, dtype=np.int32)
+        skip = len(self.prompt_remainder)
+        return np.concatenate(blocks)[skip : skip + count].astype(np.int32)

@@ -1,0 +1,534 @@
+"""The scheduler: which requests run, on which pages, and what a step's outcome means for them.
+
+First come first served, by iteration (algorithm section 5). Knows no tensors, no time model and no
+scores: executors turn its plans into outcomes.
+"""
+
+from collections import deque
+
+import numpy as np
+
+from focus_bench.core.config import DecodeConfig, SchedulerConfig
+from focus_bench.core.workload import RequestSpec
+from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, TokenArray
+from focus_bench.decoding.caching import freeze, plan_feed
+from focus_bench.decoding.policies import code_at_block_start, get_policy
+from focus_bench.scheduling.ends import End, RepetitionGuard, first_end, first_stop
+from focus_bench.scheduling.pages import PagePool
+from focus_bench.scheduling.plan import (
+    CommitReport,
+    FinishedRequest,
+    Outcome,
+    Plan,
+    PrefillChunk,
+    Swap,
+)
+from focus_bench.scheduling.request import Phase, Request
+
+_NO_TOKENS = np.zeros(0, dtype=np.int32)
+
+
+class Scheduler:
+    """Continuous (or static) batching of block-diffusion requests over a page pool.
+
+    Call `submit`, then alternate `schedule` and `commit`; `drain_finished` hands out what ended.
+    Every running request is older than every waiting one, and each request alone fits the pool, so
+    the oldest can always go on by preempting the youngest: admission cannot deadlock.
+
+    `lengths_from_data`: under synthetic acceptance a request's output length is its data set
+    reply's, capped by its max_new_tokens; stop tokens and the repetition guard are then off.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        decode: DecodeConfig,
+        *,
+        num_pages: int,
+        stop_token_ids: tuple[int, ...] = (),
+        max_positions: int | None = None,
+        lengths_from_data: bool = False,
+    ) -> None:
+        self.config = config
+        self.policy = get_policy(decode.policy)
+        self.block_length = decode.block_length
+        self.pool = PagePool(num_pages, config.page_size)
+        self._decode = decode
+        self._max_positions = max_positions
+        self._lengths_from_data = lengths_from_data
+        use_stops = config.stop_tokens and not lengths_from_data
+        self._stop_ids = np.array(stop_token_ids if use_stops else (), dtype=np.int32)
+        slots = config.batch_size
+        guard = config.repetition_guard and not lengths_from_data
+        self._guard = RepetitionGuard(slots) if guard else None
+        self.state = BlockState.empty(slots, decode.block_length)
+        self._slots: list[Request | None] = [None] * slots
+        self._free_slots = list(range(slots - 1, -1, -1))
+        self._requests: dict[int, Request] = {}  # those not finished
+        self._waiting: deque[Request] = deque()
+        self._growing: set[int] = set()  # slots whose new block may need a page
+        self._decoding = np.zeros(slots, dtype=np.bool_)
+        self._prompt_tokens = np.zeros(slots, dtype=np.int64)
+        self._target_tokens = np.zeros(slots, dtype=np.int64)
+        self._visible = np.zeros(slots, dtype=np.int64)  # output tokens scanned so far
+        self._page_table = np.zeros((slots, 1), dtype=np.int32)
+        self._finished: list[FinishedRequest] = []
+        self._dropped_swaps: list[int] = []
+        self._admitted: list[int] = []
+        self._next_order = 0
+        self._step = 0
+        self._in_flight: Plan | None = None
+        self._abort_after_step: set[int] = set()
+
+    # -- what is asked -------------------------------------------------------------------------
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold a slot."""
+        return len(self._slots) - len(self._free_slots)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for a slot, preempted ones included."""
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any submitted request has not ended."""
+        return bool(self._requests)
+
+    def submit(self, spec: RequestSpec) -> None:
+        """Queue a request. One that can never fit ends at once with reason `error`, by name."""
+        if spec.request_id in self._requests:
+            raise ValueError(f"request {spec.request_id} is already being served")
+        block_length = self.block_length
+        target = spec.max_new_tokens
+        if self._lengths_from_data and spec.reply_tokens is not None:
+            target = min(target, spec.reply_tokens)
+        first_block = spec.num_prompt_tokens // block_length * block_length
+        request = Request(
+            spec=spec,
+            order=self._next_order,
+            target_tokens=target,
+            first_block_start=first_block,
+            prefill_target=first_block,
+        )
+        self._next_order += 1
+        problem = self._why_impossible(request)
+        if problem:
+            self._end_outside_step(request, "error", problem)
+            return
+        width = self.pool.pages_for(self._max_tokens(request))
+        if width > self._page_table.shape[1]:
+            extra = np.zeros((len(self._slots), width - self._page_table.shape[1]), np.int32)
+            self._page_table = np.concatenate([self._page_table, extra], axis=1)
+        self._requests[spec.request_id] = request
+        self._waiting.append(request)
+
+    def abort(self, request_id: int) -> bool:
+        """End a request with reason `aborted`, keeping what it has put out; False if it is not
+        being served. During a step it takes effect when the step is committed.
+        """
+        request = self._requests.get(request_id)
+        if request is None:
+            return False
+        if self._in_flight is not None and request.slot >= 0:
+            self._abort_after_step.add(request_id)
+        else:
+            self._finish(request, self._visible_tokens(request), "aborted")
+        return True
+
+    def drain_finished(self) -> tuple[FinishedRequest, ...]:
+        """Requests that ended since the last call."""
+        finished = tuple(self._finished)
+        self._finished.clear()
+        return finished
+
+    def drain_admitted(self) -> tuple[int, ...]:
+        """Ids of requests that were given a slot for the first time since the last call."""
+        admitted = tuple(self._admitted)
+        self._admitted.clear()
+        return admitted
+
+    # -- before a step -------------------------------------------------------------------------
+
+    def schedule(self) -> Plan | None:
+        """The next step, or None if nothing can run (no request, or all wait for arrivals)."""
+        if self._in_flight is not None:
+            raise RuntimeError("the previous plan was not committed")
+        swap_out = self._make_room()
+        swap_in = [] if swap_out else self._admit()
+        prefill = self._plan_prefill()
+        rows = np.flatnonzero(self._decoding)
+        if not len(rows) and not prefill:
+            if self._waiting:
+                raise AssertionError("requests wait although nothing runs")
+            return None
+        block = self.state.take(rows)
+        plan = Plan(
+            index=self._step,
+            swap_out=tuple(swap_out),
+            swap_in=tuple(swap_in),
+            dropped_swaps=tuple(self._dropped_swaps),
+            prefill=prefill,
+            rows=rows,
+            request_ids=block.request_key,
+            block=block,
+            feed=plan_feed(block),
+            page_table=self._page_table,
+            shifted_logits=self.policy.shifted_logits,
+            num_waiting=self.num_waiting,
+            pages_used=self.pool.num_used,
+        )
+        self._dropped_swaps.clear()
+        self._step += 1
+        self._in_flight = plan
+        return plan
+
+    def _make_room(self) -> list[Swap]:
+        """Give each row the page of its new block, oldest first; preempt the youngest if short."""
+        swaps: list[Swap] = []
+        growing = [r for s in self._growing if (r := self._slots[s]) is not None]
+        for request in sorted(growing, key=lambda r: r.order):
+            if request.phase is not Phase.DECODE:
+                continue
+            start = int(self.state.block_start[request.slot])
+            need = self._missing_pages(request, start)
+            while need > self.pool.num_free:
+                victim = max((r for r in self._slots if r is not None), key=lambda r: r.order)
+                swap = self._preempt(victim)
+                swaps.extend([swap] if swap else [])
+                if victim is request:
+                    break
+            else:
+                self._allocate(request, need)
+        self._growing.clear()
+        return swaps
+
+    def _admit(self) -> list[Swap]:
+        """Give slots and pages to waiting requests in order, while both last."""
+        swaps: list[Swap] = []
+        static = self.config.kind == "static"
+        if static and self.num_running:
+            return swaps
+        while self._waiting and self._free_slots:
+            request = self._waiting[0]
+            start = request.prefill_target
+            if request.saved is not None:
+                start = int(request.saved.block_start[0])
+            tokens = self._max_tokens(request) if static else start + self.block_length
+            need = self.pool.pages_for(tokens)
+            if not self.pool.can_allocate(need):
+                break
+            self._waiting.popleft()
+            request.slot = self._free_slots.pop()
+            self._slots[request.slot] = request
+            self._allocate(request, need)
+            self._prompt_tokens[request.slot] = request.spec.num_prompt_tokens
+            self._target_tokens[request.slot] = request.target_tokens
+            if request.phase is Phase.SWAPPED:
+                pages = self.pool.pages_of(request.request_id)
+                swaps.append(Swap(request_id=request.request_id, pages=tuple(pages)))
+                self._start_decoding(request)
+                continue
+            if not request.preemptions:
+                self._admitted.append(request.request_id)
+            request.phase = Phase.PREFILL
+            if request.prefill_target == 0:
+                self._start_decoding(request)
+        return swaps
+
+    def _plan_prefill(self) -> tuple[PrefillChunk, ...]:
+        """Whole blocks of requests in their prefill phase, oldest first, within the budget."""
+        budget = max(self.config.max_prefill_tokens, self.block_length)
+        chunks = []
+        in_prefill = [r for r in self._slots if r is not None and r.phase is Phase.PREFILL]
+        for request in sorted(in_prefill, key=lambda r: r.order):
+            count = min(request.prefill_target - request.prefilled, budget)
+            count = count // self.block_length * self.block_length
+            if count == 0:
+                break
+            chunks.append(
+                PrefillChunk(
+                    request_id=request.request_id,
+                    slot=request.slot,
+                    start=request.prefilled,
+                    token_ids=request.prefill_tokens(request.prefilled, count),
+                )
+            )
+            budget -= count
+        return tuple(chunks)
+
+    # -- after a step --------------------------------------------------------------------------
+
+    def commit(self, plan: Plan, outcome: Outcome) -> CommitReport:
+        """Apply what a step did: tokens, freezing, ends, new blocks, finished prefills."""
+        if plan is not self._in_flight:
+            raise RuntimeError("only the plan in flight can be committed")
+        self._in_flight = None
+        rows = plan.rows
+        self.state.record_step(
+            rows,
+            commit=plan.feed.commit,
+            decoded_now=outcome.decoded,
+            tokens=outcome.tokens,
+            uncached=freeze(plan.block),
+            progress=outcome.progress,
+        )
+        visible_before = self._visible[rows]
+        ends = self._find_ends(rows, outcome)
+        for row, message in outcome.errors.items():
+            request = self._request_at(int(rows[row]))
+            ends.pop(row, None)
+            self._visible[rows[row]] = visible_before[row]
+            self._finish(request, int(visible_before[row]), "error", message)
+        for row, end in ends.items():
+            self._visible[rows[row]] = end.output_tokens
+        visible_now = self._visible[rows] - visible_before
+        for row, end in ends.items():
+            self._finish(self._request_at(int(rows[row])), end.output_tokens, end.reason)
+        closed = []
+        for row in np.flatnonzero(plan.feed.commit).tolist():
+            request_or_none = self._slots[int(rows[row])]
+            if request_or_none is not None and row not in ends and row not in outcome.errors:
+                closed.append((row, int(plan.block.block_steps[row])))
+                self._close_block(request_or_none, outcome, row)
+        for chunk in plan.prefill:
+            request = self._requests[chunk.request_id]
+            request.prefilled += len(chunk.token_ids)
+            if request.prefilled == request.prefill_target:
+                self._start_decoding(request)
+        for request_id in self._abort_after_step & self._requests.keys():
+            request = self._requests[request_id]
+            self._finish(request, self._visible_tokens(request), "aborted")
+        self._abort_after_step.clear()
+        return CommitReport(visible_tokens=visible_now, closed_block_steps=tuple(closed))
+
+    def _find_ends(self, rows: IntArray, outcome: Outcome) -> dict[int, End]:
+        """Scan what became visible; sets `_visible` and returns the rows that end, and how."""
+        decoded = self.state.decoded[rows]
+        prefix = np.where(decoded.all(axis=1), self.block_length, decoded.argmin(axis=1))
+        offset = self.state.block_start[rows] - self._prompt_tokens[rows]
+        before = self._visible[rows]
+        visible = np.maximum(offset + prefix, before)
+        self._visible[rows] = visible
+        target = self._target_tokens[rows]
+        length_ends = visible >= target
+        stop_column = np.full(len(rows), -1, dtype=np.int64)
+        if len(self._stop_ids) and len(rows):
+            stop_column = self._stop_columns(rows, prefix, before - offset)
+        repetition = self._find_repetitions(rows, before, visible, offset)
+        ends: dict[int, End] = {}
+        suspects = np.flatnonzero(length_ends | (stop_column >= 0)).tolist()
+        for row in sorted({*suspects, *repetition, *outcome.ends}):
+            end = first_end(
+                stop_at=int(offset[row] + stop_column[row]) + 1 if stop_column[row] >= 0 else None,
+                length_at=int(target[row]) if length_ends[row] else None,
+                repetition_at=repetition.get(row),
+            )
+            if row in outcome.ends:
+                tokens, reason = outcome.ends[row]
+                reached = tokens <= visible[row]
+                end = End(output_tokens=tokens, reason=reason) if reached else end
+            if end is not None:
+                ends[row] = end
+        return ends
+
+    def _stop_columns(self, rows: IntArray, prefix: IntArray, first_new: IntArray) -> IntArray:
+        columns = np.arange(self.block_length)
+        new: BoolArray = (columns >= first_new[:, None]) & (columns < prefix[:, None])
+        return first_stop(self.state.tokens[rows], new, self._stop_ids)
+
+    def _find_repetitions(
+        self, rows: IntArray, before: IntArray, visible: IntArray, offset: IntArray
+    ) -> dict[int, int]:
+        """Rows whose new output completes a repetition, and at which output length."""
+        found: dict[int, int] = {}
+        if self._guard is None:
+            return found
+        for row in np.flatnonzero(visible > before).tolist():
+            slot = int(rows[row])
+            first, last = int(before[row] - offset[row]), int(visible[row] - offset[row])
+            length = self._guard.extend(slot, self.state.tokens[slot, first:last])
+            if length is not None:
+                found[row] = length
+        return found
+
+    # -- transitions of one request -------------------------------------------------------------
+
+    def _start_decoding(self, request: Request) -> None:
+        """The request's K/V up to its current block is in the cache: it decodes from now on."""
+        slot = request.slot
+        if request.saved is not None:
+            self.state.put(np.array([slot]), request.saved)
+            request.saved = None
+        else:
+            self.state.start_request(slot, request.request_id)
+            self._start_block(request, request.first_block_start, request.prompt_remainder)
+        request.phase = Phase.DECODE
+        request.prefilled = int(self.state.block_start[slot])
+        self._decoding[slot] = True
+        self._visible[slot] = self._visible_tokens(request)
+        if self._guard is not None:
+            output = request.output_tokens(self.state.tokens[slot], int(self._visible[slot]))
+            self._guard.reset(slot, output)
+
+    def _start_block(self, request: Request, start: int, known_tokens: TokenArray) -> None:
+        code = code_at_block_start(
+            self.policy,
+            running_batch=self.num_running,
+            focus_min_batch=self._decode.focus_min_batch,
+        )
+        self.state.start_block(
+            request.slot, block_start=start, policy_code=code, known_tokens=known_tokens
+        )
+        if self._missing_pages(request, start):
+            self._growing.add(request.slot)
+
+    def _close_block(self, request: Request, outcome: Outcome, row: int) -> None:
+        """The commit pass is done: keep the block's tokens and start the next block."""
+        slot = request.slot
+        request.closed_blocks.append(self.state.tokens[slot].copy())
+        start = int(self.state.block_start[slot]) + self.block_length
+        request.prefilled = start
+        carried = _NO_TOKENS
+        if self.policy.hands_over_token and outcome.carried_tokens is not None:
+            token = int(outcome.carried_tokens[row])
+            carried = np.array([token] if token >= 0 else [], dtype=np.int32)
+        self._start_block(request, start, carried)
+
+    def _preempt(self, request: Request) -> Swap | None:
+        """Take slot and pages from a request. Policies that freeze copy them to the host, since
+        recomputing would change their K/V and so their tokens; the baseline recomputes.
+        """
+        swap = None
+        was_decoding = request.phase is Phase.DECODE
+        if was_decoding:
+            request.saved = self.state.take(np.array([request.slot]))
+        if was_decoding and not self.policy.may_recompute:
+            pages = tuple(self.pool.pages_of(request.request_id))
+            swap = Swap(request_id=request.request_id, pages=pages)
+            request.phase = Phase.SWAPPED
+        else:
+            request.phase = Phase.WAITING
+            if was_decoding:
+                request.prefill_target = int(self.state.block_start[request.slot])
+            request.prefilled = 0
+        request.preemptions += 1
+        self._give_up_slot(request)
+        self._waiting.appendleft(request)
+        return swap
+
+    def _finish(self, request: Request, count: int, reason: str, error: str = "") -> None:
+        """End a request with its first `count` output tokens."""
+        current = None
+        if request.phase is Phase.DECODE:
+            current = self.state.tokens[request.slot]
+        elif request.saved is not None:
+            current = request.saved.tokens[0]
+        output = request.output_tokens(current, count)
+        if reason == "stop" and not self.config.include_stop_token:
+            output = output[:-1]
+        if request.phase is Phase.SWAPPED:
+            self._dropped_swaps.append(request.request_id)
+        if request.slot >= 0:
+            self._give_up_slot(request)
+        else:
+            self._waiting.remove(request)
+        request.phase = Phase.FINISHED
+        del self._requests[request.request_id]
+        self._report_finished(request, reason, error, output)
+
+    def _end_outside_step(self, request: Request, reason: str, error: str) -> None:
+        self._report_finished(request, reason, error, _NO_TOKENS)
+
+    def _report_finished(
+        self, request: Request, reason: str, error: str, output: TokenArray
+    ) -> None:
+        self._finished.append(
+            FinishedRequest(
+                request_id=request.request_id,
+                reason=reason,
+                error=error,
+                num_output_tokens=len(output),
+                output_ids=output,
+                prompt_tokens=request.spec.num_prompt_tokens,
+                max_new_tokens=request.spec.max_new_tokens,
+                preemptions=request.preemptions,
+            )
+        )
+
+    def _give_up_slot(self, request: Request) -> None:
+        self.pool.release(request.request_id)
+        self._decoding[request.slot] = False
+        self._growing.discard(request.slot)
+        self._slots[request.slot] = None
+        self._free_slots.append(request.slot)
+        request.slot = -1
+
+    # -- small facts ---------------------------------------------------------------------------
+
+    def _max_tokens(self, request: Request) -> int:
+        """Cache positions that the request can come to hold: whole blocks."""
+        total = request.spec.num_prompt_tokens + request.target_tokens
+        return -(-total // self.block_length) * self.block_length
+
+    def _why_impossible(self, request: Request) -> str:
+        if request.spec.num_prompt_tokens < 1:
+            return "the prompt is empty; allowed: at least 1 token"
+        if request.target_tokens < 1:
+            return f"max_new_tokens is {request.target_tokens}; allowed: at least 1"
+        tokens = self._max_tokens(request)
+        if self._max_positions is not None and tokens > self._max_positions:
+            return f"needs {tokens} positions; allowed: {self._max_positions} of the model"
+        pages = self.pool.pages_for(tokens)
+        if pages > self.pool.num_pages:
+            return (
+                f"needs {pages} pages of {self.pool.page_size} tokens; allowed: "
+                f"{self.pool.num_pages}, the whole pool"
+            )
+        return ""
+
+    def _missing_pages(self, request: Request, block_start: int) -> int:
+        held = self.pool.num_pages_of(request.request_id)
+        return max(0, self.pool.pages_for(block_start + self.block_length) - held)
+
+    def _allocate(self, request: Request, count: int) -> None:
+        held = self.pool.num_pages_of(request.request_id)
+        pages = self.pool.allocate(request.request_id, count)
+        self._page_table[request.slot, held : held + count] = pages
+
+    def _request_at(self, slot: int) -> Request:
+        request = self._slots[slot]
+        if request is None:
+            raise AssertionError(f"slot {slot} is empty")
+        return request
+
+    def _visible_tokens(self, request: Request) -> int:
+        """Output tokens without gaps so far, from the request's own state."""
+        block = request.saved
+        if request.phase is Phase.DECODE:
+            block = self.state.take(np.array([request.slot]))
+        if block is None:
+            return 0
+        decoded = block.decoded[0]
+        prefix = self.block_length if decoded.all() else int(decoded.argmin())
+        return int(block.block_start[0]) + prefix - request.spec.num_prompt_tokens
+
+    def check_integrity(self) -> None:
+        """Assert the invariants of pool, slots, queue and page table (tests call it every step)."""
+        self.pool.check_integrity(r.request_id for r in self._slots if r is not None)
+        running = [r for r in self._slots if r is not None]
+        occupied = {slot for slot, r in enumerate(self._slots) if r is not None}
+        assert occupied.isdisjoint(self._free_slots)
+        assert len(occupied) + len(set(self._free_slots)) == len(self._slots)
+        assert {r.request_id for r in [*running, *self._waiting]} == self._requests.keys()
+        orders = [r.order for r in self._waiting]
+        assert orders == sorted(orders)
+        assert not running or not orders or max(r.order for r in running) < orders[0]
+        for request in running:
+            pages = self.pool.pages_of(request.request_id)
+            assert self._page_table[request.slot, : len(pages)].tolist() == pages
+            assert bool(self._decoding[request.slot]) == (request.phase is Phase.DECODE)
+            if request.slot not in self._growing and request.phase is Phase.DECODE:
+                assert not self._missing_pages(request, int(self.state.block_start[request.slot]))
