@@ -134,6 +134,9 @@ class ModelSpec:
             raise UsageError(f"{name} model_type", model_type, "sdar, qwen3")
         if config.get("rope_scaling"):
             raise UsageError(f"{name} rope_scaling", config["rope_scaling"], "none")
+        rope = config.get("rope_parameters") or {}
+        if rope.get("rope_type", "default") != "default":
+            raise UsageError(f"{name} rope_parameters rope_type", rope["rope_type"], "default")
         if config.get("attention_bias"):
             raise UsageError(f"{name} attention_bias", True, "false (Qwen3-type layers)")
         if config.get("use_sliding_window"):
@@ -170,7 +173,6 @@ class ModelSpec:
         num_q_heads = need("num_attention_heads")
         hidden_size = need("hidden_size")
         block_length = config.get("block_size", config.get("block_length"))
-        rope = config.get("rope_parameters") or {}
         dtype = str(config.get("dtype", config.get("torch_dtype", "bfloat16")))
         return cls(
             name=name,
