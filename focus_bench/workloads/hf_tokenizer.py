@@ -4,7 +4,7 @@ Knows two layouts: tokenizer.json, and Qwen2's vocab.json + merges.txt. Nothing 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,13 @@ def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     return {key: text for key, text in texts.items() if text is not None}
 
 
+def _extra_special_tokens(config: Mapping[str, Any]) -> list[str]:
+    """Special tokens without a name of their own."""
+    extra = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
+    texts = extra.values() if isinstance(extra, dict) else extra
+    return [text for text in map(_token_text, texts) if text is not None]
+
+
 def _added_tokens(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
     """Tokens outside the BPE by id.
 
@@ -103,6 +110,15 @@ def _add(backend: Backend, added: Mapping[int, AddedToken], folder: Path) -> Non
                 f"added token {added[token_id].content} with id {token_id}",
                 f"id {got}, which the vocabulary gives it",
             )
+
+
+def _mark_special(backend: Backend, texts: Iterable[str]) -> None:
+    """Make special what the configuration names as such, as transformers does.
+
+    SDAR's mask token is an ordinary added token in its list, and special by its name only.
+    """
+    known = [text for text in texts if backend.token_to_id(text) is not None]
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in known])
 
 
 def _qwen2_backend(folder: Path) -> Backend:
@@ -157,6 +173,7 @@ class HfTokenizer:
         self._backend = _load_backend(folder)
         _add(self._backend, _added_tokens(folder, config), folder)
         named = _special_tokens(folder, config)
+        _mark_special(self._backend, (*named.values(), *_extra_special_tokens(config)))
         self.name = str(folder)
         self.mask_token_id = self._id_of(named.get("mask_token"))
         self.eos_token_id = self._id_of(named.get("eos_token"))
