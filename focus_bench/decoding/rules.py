@@ -86,6 +86,18 @@ class StepRules:
             raise AssertionError("eviction by model importance without scores")
         return eviction.evict(block, feed, delta, self.decode, self.seed)
 
+    def keep_all(self, block: BlockState, feed: Feed) -> Eviction:
+        """A step without eviction."""
+        return eviction.keep_all(block, feed)
+
+    def traced_ends(self, block: BlockState) -> dict[int, tuple[int, str]]:
+        """Rows of an exact replay -> (output tokens, reason) at which their requests end."""
+        if self.replay is None or self.replay.approximate:
+            return {}
+        ends = self.replay.ends
+        requests = enumerate(block.request_key.tolist())
+        return {row: ends[request] for row, request in requests if request in ends}
+
     def evict_ideal(self, block: BlockState, feed: Feed, decodable_now: BoolArray) -> Eviction:
         """Policy `ideal`: keep what the step decodes without eviction."""
         return eviction.evict_ideal(block, feed, decodable_now)

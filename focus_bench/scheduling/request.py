@@ -66,3 +66,12 @@ class Request:
             return np.zeros(0, dtype=np.int32)
         skip = len(self.prompt_remainder)
         return np.concatenate(blocks)[skip : skip + count].astype(np.int32)
+
+
+def target_tokens(request: RequestSpec, *, from_data: bool) -> int:
+    """Output tokens that a request may have; `from_data`: its data set reply's length, capped
+    (synthetic acceptance, algorithm section 4).
+    """
+    if from_data and request.reply_tokens is not None:
+        return min(request.max_new_tokens, request.reply_tokens)
+    return request.max_new_tokens

@@ -23,7 +23,7 @@ from focus_bench.scheduling.plan import (
     PrefillChunk,
     Swap,
 )
-from focus_bench.scheduling.request import Phase, Request
+from focus_bench.scheduling.request import Phase, Request, target_tokens
 
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
 
@@ -102,9 +102,7 @@ class Scheduler:
         if spec.request_id in self._requests:
             raise ValueError(f"request {spec.request_id} is already being served")
         block_length = self.block_length
-        target = spec.max_new_tokens
-        if self._lengths_from_data and spec.reply_tokens is not None:
-            target = min(target, spec.reply_tokens)
+        target = target_tokens(spec, from_data=self._lengths_from_data)
         first_block = spec.num_prompt_tokens // block_length * block_length
         request = Request(
             spec=spec,

@@ -1,0 +1,197 @@
+"""Runs one point on the engine in real time, or one prompt step by step.
+
+Composes model, cache, executor and serving loop; decides nothing that they decide.
+"""
+
+import dataclasses
+import platform
+import resource
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from focus_bench.core.config import PointConfig
+from focus_bench.core.errors import UsageError
+from focus_bench.core.model_folder import has_dummy_weights
+from focus_bench.core.records import RunRecord
+from focus_bench.core.rng import generator
+from focus_bench.core.workload import Provenance, RequestSpec, TokenArray, Workload
+from focus_bench.decoding.policies import POLICIES, get_policy
+from focus_bench.decoding.rules import StepRules
+from focus_bench.decoding.trace import DecodeTrace
+from focus_bench.engine.executor import EngineExecutor
+from focus_bench.engine.kv_cache import PagedKVCache
+from focus_bench.engine.memory import check_pages_fit, memory_budget_bytes, num_pages_that_fit
+from focus_bench.engine.models.base import BlockDiffusionModel
+from focus_bench.scheduling.loop import Executor, WallClock, run_wall_clock
+from focus_bench.scheduling.plan import Outcome, Plan
+from focus_bench.scheduling.recorder import Recorder
+from focus_bench.scheduling.setup import build_loop, pages_wanted
+
+
+def check_runnable(point: PointConfig) -> None:
+    """Raise UsageError for a policy that only `simulate` and `eval` offer (`ideal`)."""
+    if not get_policy(point.decode.policy).in_engine_run:
+        runnable = [p.name for p in POLICIES.values() if p.in_engine_run]
+        raise UsageError("--policy", point.decode.policy, f"{', '.join(runnable)} (in run)")
+
+
+def run_point(
+    model: BlockDiffusionModel,
+    point: PointConfig,
+    workload: Workload,
+    *,
+    on_progress: Callable[[Recorder], None] | None = None,
+    decode_trace: bool = False,
+    on_step: Callable[[Plan, Outcome], None] | None = None,
+) -> tuple[RunRecord, DecodeTrace | None]:
+    """Serve `workload` on `model` as `point` says; returns the measured record.
+
+    `on_progress` is called after each step with the recorder, `on_step` with each plan and its
+    outcome. Raises UsageError or CapacityError before the first step for what cannot run.
+    """
+    num_pages = _num_pages(model, point, workload)
+    cache = PagedKVCache(
+        model.spec,
+        num_pages=num_pages,
+        page_size=point.scheduler.page_size,
+        device=model.device,
+        dtype=model.dtype,
+    )
+    executor: Executor = EngineExecutor(model, cache, StepRules.for_point(point), point.sampling)
+    if on_step is not None:
+        executor = _ObservedExecutor(executor, on_step)
+    loop = build_loop(
+        point,
+        workload,
+        executor,
+        spec=model.spec,
+        num_pages=num_pages,
+        source="measured",
+        decode_trace=decode_trace,
+    )
+    if model.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(model.device)
+    duration_s = run_wall_clock(loop, clock=WallClock(), on_progress=on_progress)
+    record = dataclasses.replace(
+        loop.recorder.finish(duration_s, num_pages),
+        peak_memory_bytes=_peak_memory_bytes(model.device),
+        notes=run_notes(point, workload),
+        settings=device_settings(model),
+    )
+    return record, loop.recorder.finished_trace()
+
+
+def warm_up(model: BlockDiffusionModel, point: PointConfig) -> None:
+    """Run a few short requests through the same path, unmeasured."""
+    size = min(4, point.scheduler.batch_size)
+    prompt = 2 * point.decode.block_length + 1
+    rng = generator(point.seed, "warm-up")
+    requests = tuple(
+        RequestSpec(
+            request_id=i,
+            prompt_ids=_random_ids(model, rng, prompt),
+            max_new_tokens=point.decode.block_length,
+        )
+        for i in range(size)
+    )
+    provenance = Provenance(dataset="warm-up", origin="synthetic", tokenizer="", synthetic=True)
+    scheduler = dataclasses.replace(point.scheduler, num_pages=None)
+    point = dataclasses.replace(point, scheduler=scheduler)
+    run_point(model, point, Workload(requests=requests, provenance=provenance))
+
+
+def generate(
+    model: BlockDiffusionModel,
+    point: PointConfig,
+    prompt_ids: TokenArray,
+    *,
+    on_step: Callable[[Plan, Outcome], None] | None = None,
+) -> RunRecord:
+    """Complete one prompt (its output is ``record.output_ids[0]``); raises UsageError naming the
+    position of a mask token in the prompt, or what does not fit the model.
+    """
+    masks = np.flatnonzero(prompt_ids == model.spec.mask_token_id)
+    if len(masks):
+        raise UsageError(
+            "prompt", f"mask token {model.spec.mask_token_id} at position {masks[0]}", "other ids"
+        )
+    request = RequestSpec(
+        request_id=0, prompt_ids=prompt_ids, max_new_tokens=point.workload.max_new_tokens
+    )
+    provenance = Provenance(dataset="prompt", origin="user", tokenizer="")
+    workload = Workload(requests=(request,), provenance=provenance)
+    record, _ = run_point(model, point, workload, on_step=on_step)
+    failed = record.requests[0]
+    if failed.finish_reason == "error":
+        raise UsageError("prompt", f"{len(prompt_ids)} tokens", failed.error)
+    return record
+
+
+def run_notes(point: PointConfig, workload: Workload) -> tuple[str, ...]:
+    """What the run does not measure, for every output."""
+    notes = []
+    if has_dummy_weights(point.engine):
+        notes.append("dummy weights")
+    if point.acceptance.kind != "confidence":
+        notes.append(f"{point.acceptance.kind} acceptance")
+    if point.importance.kind == "synthetic":
+        notes.append("synthetic importance")
+    if workload.provenance.synthetic:
+        notes.append("synthetic data")
+    return tuple(notes)
+
+
+def device_settings(model: BlockDiffusionModel) -> dict[str, str]:
+    """Device and versions that the run depends on."""
+    on_gpu = model.device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(model.device) if on_gpu else "cpu",
+        "processor": platform.processor() or platform.machine(),
+        "threads": str(torch.get_num_threads()),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "" if on_gpu else "",
+        "python": platform.python_version(),
+    }
+
+
+class _ObservedExecutor:
+    """An executor that shows each step to a callback."""
+
+    def __init__(self, inner: Executor, on_step: Callable[[Plan, Outcome], None]) -> None:
+        self._inner = inner
+        self._on_step = on_step
+
+    def execute(self, plan: Plan) -> Outcome:
+        outcome = self._inner.execute(plan)
+        self._on_step(plan, outcome)
+        return outcome
+
+
+def _num_pages(model: BlockDiffusionModel, point: PointConfig, workload: Workload) -> int:
+    budget = memory_budget_bytes(model.device, point.engine.gpu_memory_utilization)
+    page_size = point.scheduler.page_size
+    if point.scheduler.num_pages is not None:
+        num_pages = point.scheduler.num_pages
+        check_pages_fit(model.spec, page_size=page_size, num_pages=num_pages, budget_bytes=budget)
+        return num_pages
+    return num_pages_that_fit(
+        model.spec,
+        page_size=page_size,
+        budget_bytes=budget,
+        wanted_pages=pages_wanted(point, workload),
+    )
+
+
+def _random_ids(model: BlockDiffusionModel, rng: np.random.Generator, count: int) -> TokenArray:
+    high = min(model.spec.mask_token_id, model.spec.tokenizer_size or model.spec.vocab_size)
+    return rng.integers(0, high, size=count).astype(np.int32)
+
+
+def _peak_memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes * (1 if platform.system() == "Darwin" else 1024)

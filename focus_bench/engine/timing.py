@@ -1,0 +1,61 @@
+"""Splits one step's time into phases: the host's clock on a CPU, CUDA events on a GPU.
+
+Events are only recorded during the step and read after its last synchronisation, so timing does
+not slow the run.
+"""
+
+import time
+
+import torch
+
+from focus_bench.core.records import StepTiming
+
+PHASES = ("swap", "prefill", "prefix", "eviction", "suffix", "head")
+
+
+class StepTimer:
+    """Phases of one step; each `end(phase)` closes the time since the previous mark."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._start_s = time.perf_counter()
+        self._marks: list[tuple[str, float | torch.cuda.Event]] = [("", self._mark())]
+
+    def _mark(self) -> float | torch.cuda.Event:
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def end(self, phase: str) -> None:
+        """The time since the last mark belongs to `phase` ("host" for the rest)."""
+        self._marks.append((phase, self._mark()))
+
+    def finish(self) -> StepTiming:
+        """The step is over (a GPU is synchronised here)."""
+        if self._on_gpu:
+            torch.cuda.synchronize()
+        duration_s = time.perf_counter() - self._start_s
+        seconds = dict.fromkeys(PHASES, 0.0)
+        for (_, begin), (phase, end) in zip(self._marks, self._marks[1:], strict=False):
+            if phase in seconds:
+                seconds[phase] += _elapsed_s(begin, end)
+        return StepTiming(
+            duration_s=duration_s,
+            swap_s=seconds["swap"],
+            prefill_s=seconds["prefill"],
+            prefix_s=seconds["prefix"],
+            eviction_s=seconds["eviction"],
+            suffix_s=seconds["suffix"],
+            head_s=seconds["head"],
+            host_s=max(0.0, duration_s - sum(seconds.values())),
+        )
+
+
+def _elapsed_s(begin: float | torch.cuda.Event, end: float | torch.cuda.Event) -> float:
+    if isinstance(begin, float) and isinstance(end, float):
+        return end - begin
+    assert isinstance(begin, torch.cuda.Event)
+    assert isinstance(end, torch.cuda.Event)
+    return float(begin.elapsed_time(end)) * 1e-3
