@@ -1,0 +1,82 @@
+"""Executes plans in a time model: the decoding rules run as in the engine, the forward does not.
+
+Knows no clock; the driver moves time by the outcome's duration.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from focus_bench.core.errors import UsageError
+from focus_bench.decoding.policies import EvictionKind, get_policy
+from focus_bench.decoding.rules import StepRules
+from focus_bench.scheduling.plan import Outcome, Plan
+from focus_bench.scheduling.step_shape import decode_shape, step_shape
+from focus_bench.sim.cost_model import CostModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimExecutor:
+    """The simulator's side of the Executor protocol.
+
+    Tokens are zeros: without a model there are none. Raises UsageError where a decision would need
+    a model's confidences or importance scores.
+    """
+
+    rules: StepRules
+    cost_model: CostModel
+    page_size: int
+
+    def __post_init__(self) -> None:
+        check_can_simulate(self.rules)
+
+    def execute(self, plan: Plan) -> Outcome:
+        """Decide what the step keeps and decodes, and predict how long it takes."""
+        rules, block, feed = self.rules, plan.block, plan.feed
+        evicting = rules.rows_to_evict(block, feed)
+        forwards = []
+        if rules.ideal_rows(block, feed).any():
+            # Once without eviction on a copy of the cache, then again with what that decodes.
+            whole = rules.keep_all(block, feed)
+            forwards.append(
+                decode_shape(plan, kept=whole.kept, progress=whole.progress, evicting=evicting)
+            )
+            decoded = rules.decoded(block, feed, whole.kept, None)
+            eviction = rules.evict_ideal(block, feed, decoded)
+        else:
+            eviction = rules.evict(block, feed, None)
+            decoded = rules.decoded(block, feed, eviction.kept, None)
+        if len(plan.rows):
+            forwards.append(
+                decode_shape(
+                    plan, kept=eviction.kept, progress=eviction.progress, evicting=evicting
+                )
+            )
+        shape = step_shape(plan, tuple(forwards), page_size=self.page_size)
+        return Outcome(
+            kept=eviction.kept,
+            progress=eviction.progress,
+            decoded=decoded,
+            tokens=np.zeros(decoded.shape, dtype=np.int32),
+            evicting=evicting,
+            timing=self.cost_model.step_timing(shape),
+            ends=rules.traced_ends(block),
+        )
+
+
+def check_can_simulate(rules: StepRules) -> None:
+    """Raise UsageError unless every decision of the rules can be taken without a model."""
+    if rules.needs_confidence:
+        raise UsageError(
+            "--acceptance",
+            "confidence",
+            "synthetic:MEAN or replay:FILE in a simulation, which has no model to be confident",
+        )
+    policy = get_policy(rules.decode.policy)
+    by_score = policy.adaptive or policy.eviction in {EvictionKind.DYNAMIC, EvictionKind.FIXED}
+    if by_score and rules.needs_model_importance and not rules.exact_replay:
+        raise UsageError(
+            "--importance",
+            "model",
+            f"synthetic in a simulation of policy {policy.name}, or an exact replay",
+        )

@@ -1,0 +1,79 @@
+"""Time of a step by a roofline over its operations, from a data sheet. Knows no measurements."""
+
+from dataclasses import dataclass
+
+from focus_bench.core.costs import OpCost, Phase, StepShape, step_ops, swap_bytes
+from focus_bench.core.errors import check_range
+from focus_bench.core.hardware import Hardware
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.records import StepTiming
+
+_ATTENTION_OPS = frozenset({"attention_scores", "attention_values", "importance"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """How much of the data sheet's peaks is reached, and what the host adds: assumed, not measured.
+
+    Fractions of the peak FLOP/s for large matrix products (`gemm`) and for attention, and of the
+    bandwidths; `launch_s` seconds per kernel; `host_step_s` and `host_row_s` per step and per
+    running sequence (scheduling, bookkeeping, launching).
+    """
+
+    gemm: float = 0.7
+    attention: float = 0.35
+    bandwidth: float = 0.8
+    host_link: float = 0.8
+    launch_s: float = 3e-6
+    host_step_s: float = 5e-4
+    host_row_s: float = 3e-6
+
+    def __post_init__(self) -> None:
+        for field in ("gemm", "attention", "bandwidth", "host_link"):
+            check_range(
+                f"efficiency {field}", getattr(self, field), low=0.0, high=1.0, low_open=True
+            )
+        for field in ("launch_s", "host_step_s", "host_row_s"):
+            check_range(f"efficiency {field}", getattr(self, field), low=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RooflineModel:
+    """Sum over operations of max(FLOPs / peak, bytes / bandwidth), plus launches and host time."""
+
+    spec: ModelSpec
+    hardware: Hardware
+    efficiency: Efficiency = Efficiency()
+
+    @property
+    def label(self) -> str:
+        """Names the data sheet and that nothing was measured."""
+        return f"uncalibrated datasheet roofline ({self.hardware.full_name})"
+
+    def step_timing(self, shape: StepShape) -> StepTiming:
+        """Seconds of one step (see the class)."""
+        seconds = dict.fromkeys(Phase, 0.0)
+        for op in step_ops(self.spec, shape):
+            seconds[op.phase] += self.op_s(op)
+        link = self.hardware.host_link_bandwidth * self.efficiency.host_link
+        swap_s = swap_bytes(self.spec, shape) / link
+        rows = shape.forwards[0].num_rows if shape.forwards else 0
+        host_s = self.efficiency.host_step_s + self.efficiency.host_row_s * rows
+        return StepTiming(
+            duration_s=sum(seconds.values()) + swap_s + host_s,
+            prefill_s=seconds[Phase.PREFILL],
+            prefix_s=seconds[Phase.PREFIX],
+            eviction_s=seconds[Phase.EVICTION],
+            suffix_s=seconds[Phase.SUFFIX],
+            head_s=seconds[Phase.HEAD],
+            swap_s=swap_s,
+            host_s=host_s,
+        )
+
+    def op_s(self, op: OpCost) -> float:
+        """Seconds of one operation."""
+        efficiency, hardware = self.efficiency, self.hardware
+        fraction = efficiency.attention if op.name in _ATTENTION_OPS else efficiency.gemm
+        compute_s = op.flops / (hardware.dense_16bit_flops * fraction)
+        memory_s = op.num_bytes / (hardware.memory_bandwidth * efficiency.bandwidth)
+        return max(compute_s, memory_s) + op.launches * efficiency.launch_s
