@@ -63,7 +63,7 @@ _ENTRIES = (
         memory_bytes=80_000_000_000,
         host_link_bandwidth=64e9,
         tdp_w=700.0,
-        source="NVIDIA H100 data sheet, SXM: 1,979 TFLOPS sparse, half of it dense; 3.35 TB/s; Gen5",
+        source="NVIDIA H100 data sheet, SXM: 1,979 TFLOPS sparse, half of it dense; 3.35 TB/s",
     ),
     Hardware(
         name="h200",
