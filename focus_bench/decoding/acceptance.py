@@ -32,9 +32,9 @@ PRESET_BLOCK_LENGTH = 32
 PRESET_ALPHA = 1.5
 
 # Synthetic importance, `fitted`: with tau fixed at 2.0, this noise brings FOCUS's processed/decoded
-# at mean 2.351, B = 32, alpha 1.5 and long outputs to 3.12, the paper's Table 5 for ShareGPT (SDAR),
-# by simulation of these rules. Noise 0.03 gives 3.04, 0.1 gives 3.47, 0.3 gives 4.6. Not used in the
-# fit: 3.11 at WildChat's mean and 2.78 at MATH's, where the paper has 3.05 and 2.69.
+# at mean 2.351, B = 32, alpha 1.5 and long outputs to 3.12, the paper's Table 5 for ShareGPT with
+# SDAR, by simulation of these rules. Noise 0.03 gives 3.04, 0.1 gives 3.47 and 0.3 gives 4.6. Not
+# used in the fit: 3.11 at WildChat's mean and 2.78 at MATH's, where the paper has 3.05 and 2.69.
 DEFAULT_IMPORTANCE_TAU = 2.0
 DEFAULT_IMPORTANCE_NOISE = 0.05
 
