@@ -163,13 +163,16 @@ def _from_files(
         order = generator(seed, "workload/shuffle").permutation(len(every_row))
         rows = [every_row[i] for i in order]
     selection = _select(rows, config.num_prompts, limits)
+    # Rows are read ahead of what is wanted: a cut that only those met has cost nothing.
+    read_to_the_end = config.shuffle or len(selection.prompts) < config.num_prompts
+    truncated = values.truncated and read_to_the_end
     notes = list(source.notes)
     if not limits.tokenizer.has_chat_template:
         notes.append(f"tokenizer {limits.tokenizer.name} has no chat template: raw text is sent")
-    if values.truncated:
+    if truncated:
         notes.append("the data file ends inside a row; every whole row before it counts")
     if values.replaced:
-        notes.append(f"{values.replaced} broken characters in the data file read as U+FFFD")
+        notes.append(f"{values.replaced} broken characters in what was read became U+FFFD")
     _check_enough(selection, config, str(source.path), notes)
     provenance = Provenance(
         dataset=config.dataset,
@@ -180,7 +183,7 @@ def _from_files(
         rows_read=selection.rows_read,
         rows_kept=len(selection.prompts),
         dropped=dict(sorted(selection.dropped.items())),
-        truncated=values.truncated,
+        truncated=truncated,
         notes=tuple(notes),
     )
     return selection.prompts, provenance

@@ -177,7 +177,9 @@ def _download(repo: str, name: str, target: Path) -> None:
             raise OSError(f"{partial.stat().st_size} of {promised} bytes came")
         os.replace(partial, target)
     except (OSError, http.client.HTTPException) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        reason = error.reason if type(error) is urllib.error.URLError else error
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it holds the connection
         raise UsageError(
             "--download",
             f"{repo}/{name} ({reason})",
