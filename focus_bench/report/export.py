@@ -1,0 +1,223 @@
+"""Results and records as tidy rows, as CSV text and as JSON with vLLM's key names.
+
+Numbers are unformatted, undefined ones empty (CSV) or null (JSON); units are in the names.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+
+from focus_bench.core.records import (
+    SCHEMA_VERSION,
+    RequestRecord,
+    RunRecord,
+    StepRecord,
+    StepTiming,
+)
+from focus_bench.report.codec import to_plain
+from focus_bench.report.distribution import Distribution
+from focus_bench.report.metrics import StepShares, e2e_s, queue_s, tpot_s, ttft_s
+from focus_bench.report.results import PointResult
+from focus_bench.report.spread import Spread
+
+Cell = str | int | float | None
+
+_KEY_COLUMNS = ("point_hash", "source", "hardware")
+_TIMING_COLUMNS = tuple(field.name for field in fields(StepTiming))
+_STEP_COLUMNS = tuple(field.name for field in fields(StepRecord) if field.name != "timing")
+_REQUEST_COLUMNS = tuple(field.name for field in fields(RequestRecord))
+
+
+def summary_row(result: PointResult) -> dict[str, Cell]:
+    """The row of summary.csv: who, under which settings, with what figures, resting on what."""
+    point, metrics = result.point, result.metrics
+    decode, scheduler, workload = point.decode, point.scheduler, point.workload
+    row: dict[str, Cell] = {
+        "point_hash": result.point_hash,
+        "source": result.source,
+        "hardware": result.hardware,
+        "policy": decode.policy,
+        "model": point.engine.model,
+        "dataset": workload.dataset,
+        "batch_size": scheduler.batch_size,
+        "block_length": decode.block_length,
+        "alpha": decode.alpha,
+        "threshold": decode.threshold,
+        "unmasking_strategy": decode.unmasking_strategy,
+        "acceptance": point.acceptance.label,
+        "importance": point.importance.label,
+        "retain": decode.retain if decode.policy == "focus-fixed" else None,
+        "select": decode.select if decode.policy == "focus-fixed" else None,
+        "scheduler": scheduler.kind,
+        "page_size_tokens": scheduler.page_size,
+        "num_prompts": workload.num_prompts,
+        "max_new_tokens": workload.max_new_tokens,
+        "max_concurrency": workload.max_concurrency,
+        "load_format": point.engine.load_format,
+        "device": point.engine.device,
+        "dtype": point.engine.dtype,
+        "seed": point.seed,
+        "output_throughput": metrics.output_throughput,
+        "request_throughput": metrics.request_throughput,
+        "request_goodput": metrics.request_goodput,
+        "tokens_per_step": metrics.tokens_per_step,
+        "processed_per_decoded": metrics.processed_per_decoded,
+        "processed_shallow_per_decoded": metrics.processed_shallow_per_decoded,
+        "retained_fraction": metrics.retained_fraction,
+        "duration_s": metrics.duration_s,
+        "total_input_tokens": metrics.total_input_tokens,
+        "total_output_tokens": metrics.total_output_tokens,
+        "num_requests": metrics.num_requests,
+        "completed": metrics.num_completed,
+        "failed": metrics.num_failed,
+        "finished_by_reason": _counts(metrics.finished_by_reason.items()),
+        "failed_by_reason": _counts(metrics.failed_by_reason.items()),
+        "requested_request_rate": metrics.requested_request_rate,
+        "reached_request_rate": metrics.reached_request_rate,
+    }
+    row |= _distribution("steps_per_block", "", metrics.steps_per_block, 1.0)
+    row |= _distribution("ttft", "_ms", metrics.ttft_s, 1e3)
+    row |= _distribution("tpot", "_ms", metrics.tpot_s, 1e3)
+    row |= _distribution("e2e", "_ms", metrics.e2e_s, 1e3)
+    row |= _distribution("queue", "_ms", metrics.queue_s, 1e3)
+    row |= _distribution("block_latency", "_ms", metrics.block_latency_s, 1e3)
+    row |= _distribution("group_gap", "_ms", metrics.group_gap_s, 1e3)
+    row |= _distribution("step_time", "_ms", metrics.step_time_s, 1e3)
+    row["schedule_time_mean_ms"] = _times(metrics.schedule_time_s, 1e3)
+    for part in (field.name for field in fields(StepShares)):
+        row[f"step_share_{part}"] = getattr(metrics.step_shares, part)
+    spread = Spread.of(result.repeats)
+    row |= {
+        "rows_per_step": metrics.rows_per_step,
+        "pages_used_peak": metrics.pages_used_peak,
+        "num_pages": metrics.num_pages,
+        "preemptions": metrics.preemptions,
+        "peak_memory_bytes": metrics.peak_memory_bytes,
+        "model_flops_utilization": metrics.model_flops_utilization,
+        "model_bandwidth_utilization": metrics.model_bandwidth_utilization,
+        "num_runs": max(1, spread.count),
+        "output_throughput_mean": spread.mean,
+        "output_throughput_std": spread.std,
+        "output_throughput_ci95_low": spread.ci95_low,
+        "output_throughput_ci95_high": spread.ci95_high,
+        "output_digest": metrics.output_digest or None,
+        "data_origin": result.provenance.origin,
+        "data_sha256": result.provenance.sha256 or None,
+        "labels": "; ".join(result.labels),
+        "notes": "; ".join(result.all_notes[len(result.labels) :]),
+    }
+    return row
+
+
+def summary_csv(results: Sequence[PointResult]) -> str:
+    """summary.csv: a header and one row a result; empty for no results."""
+    rows = [summary_row(result) for result in results]
+    return csv_text(tuple(rows[0]), (row.values() for row in rows)) if rows else ""
+
+
+def requests_csv(result: PointResult, run: RunRecord) -> str:
+    """requests.csv of one point: the request records and their latencies."""
+    rows = (
+        (
+            *result.key,
+            *(getattr(request, name) for name in _REQUEST_COLUMNS),
+            ttft_s(request),
+            tpot_s(request),
+            e2e_s(request),
+            queue_s(request),
+        )
+        for request in run.requests
+    )
+    latencies = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
+    return csv_text((*_KEY_COLUMNS, *_REQUEST_COLUMNS, *latencies), rows)
+
+
+def steps_csv(result: PointResult, run: RunRecord) -> str:
+    """steps.csv of one point: the step records with their timings."""
+    rows = (
+        (
+            *result.key,
+            *(getattr(step, name) for name in _STEP_COLUMNS),
+            *(getattr(step.timing, name) for name in _TIMING_COLUMNS),
+        )
+        for step in run.steps
+    )
+    return csv_text((*_KEY_COLUMNS, *_STEP_COLUMNS, *_TIMING_COLUMNS), rows)
+
+
+def results_json(results: Sequence[PointResult]) -> str:
+    """results.json: one object a result, with vLLM's key names where one exists."""
+    points = [vllm_row(result) for result in results]
+    return json_text({"schema_version": SCHEMA_VERSION, "points": to_plain(points)})
+
+
+def vllm_row(result: PointResult) -> dict[str, Cell]:
+    """A result under the names of vLLM's serving benchmark, after the settings that name it.
+
+    Its inter-token latency (itl) is here the time between visible groups of tokens.
+    """
+    metrics = result.metrics
+    summary = summary_row(result)
+    named = list(summary)[: list(summary).index("output_throughput")]
+    row: dict[str, Cell] = {name: summary[name] for name in named}
+    row |= {
+        "duration": metrics.duration_s,
+        "completed": metrics.num_completed,
+        "failed": metrics.num_failed,
+        "total_input_tokens": metrics.total_input_tokens,
+        "total_output_tokens": metrics.total_output_tokens,
+        "request_rate": metrics.requested_request_rate,
+        "reached_request_rate": metrics.reached_request_rate,
+        "request_throughput": metrics.request_throughput,
+        "request_goodput": metrics.request_goodput,
+        "output_throughput": metrics.output_throughput,
+        "tokens_per_step": metrics.tokens_per_step,
+        "processed_per_decoded": metrics.processed_per_decoded,
+        "retained_fraction": metrics.retained_fraction,
+    }
+    for name, sample in (
+        ("ttft", metrics.ttft_s),
+        ("tpot", metrics.tpot_s),
+        ("itl", metrics.group_gap_s),
+        ("e2el", metrics.e2e_s),
+    ):
+        row[f"mean_{name}_ms"] = _times(sample.mean, 1e3)
+        row[f"median_{name}_ms"] = _times(sample.p50, 1e3)
+        row[f"std_{name}_ms"] = _times(sample.std, 1e3)
+        row[f"p90_{name}_ms"] = _times(sample.p90, 1e3)
+        row[f"p99_{name}_ms"] = _times(sample.p99, 1e3)
+    return row | {"labels": summary["labels"], "notes": summary["notes"]}
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Iterable[Cell]]) -> str:
+    """CSV with a header, Unix line ends and no banner."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def json_text(value: object) -> str:
+    """JSON of plain values, indented, one line end at the end."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _counts(items: Iterable[tuple[str, int]]) -> str | None:
+    return "; ".join(f"{name}={count}" for name, count in items) or None
+
+
+def _distribution(name: str, unit: str, sample: Distribution, factor: float) -> dict[str, Cell]:
+    return {
+        f"{name}_mean{unit}": _times(sample.mean, factor),
+        f"{name}_p50{unit}": _times(sample.p50, factor),
+        f"{name}_p90{unit}": _times(sample.p90, factor),
+        f"{name}_p99{unit}": _times(sample.p99, factor),
+        f"{name}_count": sample.count,
+    }
