@@ -4,30 +4,26 @@ import numpy as np
 
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
 from focus_bench.decoding.block_state import BoolArray, IntArray
+from focus_bench.decoding.eviction import keep_all
+from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
 from focus_bench.scheduling.plan import Plan
 
 
-def decode_shape(
-    plan: Plan, *, kept: BoolArray, progress: IntArray, evicting: BoolArray
-) -> DecodeShape:
-    """Shape of one forward of the plan's rows.
-
-    `kept[n,B]`: positions that go past layer 1's K/V write; `progress[n]`: after the step;
-    `evicting[n]`: rows for which importance is computed.
+def step_shape(
+    plan: Plan, *, kept: BoolArray, progress: IntArray, evicting: BoolArray, page_size: int
+) -> StepShape:
+    """Shape of a step, from its plan and what an outcome says: `kept[n,B]`, `progress[n]` after the
+    step and `evicting[n]`, the rows for which importance was computed.
     """
-    history, decodable = plan.history, plan.feed.decodable
-    return DecodeShape(
-        fed=plan.feed.positions.sum(axis=1),
-        kept=kept.sum(axis=1),
-        masked_fed=np.where(evicting, decodable.sum(axis=1), 0),
-        first_keys=history + plan.block.block_length,
-        later_keys=history + progress + 1,
-        head_rows=int((kept & decodable).sum()),
-    )
-
-
-def step_shape(plan: Plan, forwards: tuple[DecodeShape, ...], *, page_size: int) -> StepShape:
-    """Shape of the whole step, given those of its forwards (none without decode rows)."""
+    forwards = []
+    kinds = EVICTION_OF_CODE[plan.block.policy_code]
+    if ((kinds == EvictionKind.IDEAL) & ~plan.feed.commit).any():
+        # The policy's first pass, without eviction, on a copy of the cache.
+        whole = keep_all(plan.block, plan.feed)
+        nothing = np.zeros_like(evicting)
+        forwards.append(_decode_shape(plan, whole.kept, whole.progress, nothing))
+    if len(plan.rows):
+        forwards.append(_decode_shape(plan, kept, progress, evicting))
     swaps = (*plan.swap_out, *plan.swap_in)
     return StepShape(
         prefill=PrefillShape(
@@ -35,7 +31,21 @@ def step_shape(plan: Plan, forwards: tuple[DecodeShape, ...], *, page_size: int)
             length=np.array([len(chunk.token_ids) for chunk in plan.prefill], dtype=np.int64),
             block_length=plan.block.block_length,
         ),
-        forwards=forwards,
+        forwards=tuple(forwards),
         swapped_pages=sum(len(swap.pages) for swap in swaps),
         page_size=page_size,
+    )
+
+
+def _decode_shape(
+    plan: Plan, kept: BoolArray, progress: IntArray, evicting: BoolArray
+) -> DecodeShape:
+    decodable = plan.feed.decodable
+    return DecodeShape(
+        fed=plan.feed.positions.sum(axis=1),
+        kept=kept.sum(axis=1),
+        masked_fed=np.where(evicting, decodable.sum(axis=1), 0),
+        first_keys=plan.history + plan.block.block_length,
+        later_keys=plan.history + progress + 1,
+        head_rows=int((kept & decodable).sum()),
     )

@@ -11,7 +11,7 @@ from focus_bench.core.errors import UsageError
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
 from focus_bench.scheduling.plan import Outcome, Plan
-from focus_bench.scheduling.step_shape import decode_shape, step_shape
+from focus_bench.scheduling.step_shape import step_shape
 from focus_bench.sim.cost_model import CostModel
 
 
@@ -34,25 +34,20 @@ class SimExecutor:
         """Decide what the step keeps and decodes, and predict how long it takes."""
         rules, block, feed = self.rules, plan.block, plan.feed
         evicting = rules.rows_to_evict(block, feed)
-        forwards = []
         if rules.ideal_rows(block, feed).any():
-            # Once without eviction on a copy of the cache, then again with what that decodes.
-            whole = rules.keep_all(block, feed)
-            forwards.append(
-                decode_shape(plan, kept=whole.kept, progress=whole.progress, evicting=evicting)
-            )
-            decoded = rules.decoded(block, feed, whole.kept, None)
+            # What a step without eviction decodes is kept, and nothing else is decoded.
+            decoded = rules.decoded(block, feed, feed.positions, None)
             eviction = rules.evict_ideal(block, feed, decoded)
         else:
             eviction = rules.evict(block, feed, None)
             decoded = rules.decoded(block, feed, eviction.kept, None)
-        if len(plan.rows):
-            forwards.append(
-                decode_shape(
-                    plan, kept=eviction.kept, progress=eviction.progress, evicting=evicting
-                )
-            )
-        shape = step_shape(plan, tuple(forwards), page_size=self.page_size)
+        shape = step_shape(
+            plan,
+            kept=eviction.kept,
+            progress=eviction.progress,
+            evicting=evicting,
+            page_size=self.page_size,
+        )
         return Outcome(
             kept=eviction.kept,
             progress=eviction.progress,

@@ -1,0 +1,131 @@
+"""core.costs counts exactly the FLOPs that PyTorch counts on the CPU path, for the very step."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from focus_bench.core.config import (
+    AcceptanceConfig,
+    DecodeConfig,
+    EngineConfig,
+    ImportanceConfig,
+    PointConfig,
+    SamplingConfig,
+    SchedulerConfig,
+)
+from focus_bench.core.costs import StepShape, step_ops, total_flops
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.workload import Provenance, RequestSpec, Workload
+from focus_bench.decoding.rules import StepRules
+from focus_bench.engine.executor import EngineExecutor
+from focus_bench.engine.kv_cache import PagedKVCache
+from focus_bench.engine.weights import dummy_model
+from focus_bench.scheduling.loop import WallClock, run_wall_clock
+from focus_bench.scheduling.plan import Outcome, Plan
+from focus_bench.scheduling.setup import build_loop
+from focus_bench.scheduling.step_shape import step_shape
+
+# Widths that all differ, so that no two terms can be taken for one another.
+SPEC = ModelSpec(
+    name="test",
+    num_layers=4,
+    hidden_size=48,
+    num_q_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    intermediate_size=80,
+    vocab_size=130,
+    mask_token_id=128,
+    tokenizer_size=129,
+    dtype="float32",
+)
+PAGE_SIZE = 8
+
+
+class CountingExecutor:
+    """The engine's executor, with every step's FLOPs counted by PyTorch."""
+
+    def __init__(self, inner: EngineExecutor) -> None:
+        self.inner = inner
+        self.steps: list[tuple[StepShape, int]] = []
+
+    def execute(self, plan: Plan) -> Outcome:
+        with FlopCounterMode(display=False) as counter:
+            outcome = self.inner.execute(plan)
+        shape = step_shape(
+            plan,
+            kept=outcome.kept,
+            progress=outcome.progress,
+            evicting=outcome.evicting,
+            page_size=PAGE_SIZE,
+        )
+        self.steps.append((shape, counter.get_total_flops()))
+        return outcome
+
+
+def counted_steps(
+    decode: DecodeConfig, spec: ModelSpec = SPEC, num_pages: int = 64
+) -> list[tuple[StepShape, int]]:
+    """Shape and counted FLOPs of every step of a small run with chunked prefill."""
+    point = PointConfig(
+        decode=decode,
+        acceptance=AcceptanceConfig(kind="synthetic", mean=2.0, scatter=1.0),
+        importance=ImportanceConfig(kind="synthetic", tau=2.0, noise=0.05),
+        scheduler=SchedulerConfig(batch_size=3, page_size=PAGE_SIZE, max_prefill_tokens=24),
+        engine=EngineConfig(model="dummy-tiny"),
+    )
+    rng = np.random.default_rng(0)
+    requests = tuple(
+        RequestSpec(
+            request_id=i,
+            prompt_ids=rng.integers(0, 128, size=length).astype(np.int32),
+            max_new_tokens=20,
+            reply_tokens=20 - i,
+        )
+        for i, length in enumerate([3, 41, 8, 17, 30])
+    )
+    provenance = Provenance(dataset="test", origin="synthetic", tokenizer="none")
+    workload = Workload(requests=requests, provenance=provenance)
+    device = torch.device("cpu")
+    model = dummy_model(spec, device=device)
+    cache = PagedKVCache(
+        spec, num_pages=num_pages, page_size=PAGE_SIZE, device=device, dtype=torch.float32
+    )
+    inner = EngineExecutor(model, cache, StepRules.for_point(point), SamplingConfig())
+    executor = CountingExecutor(inner)
+    loop = build_loop(point, workload, executor, spec=spec, num_pages=num_pages, source="measured")
+    run_wall_clock(loop, clock=WallClock())
+    return executor.steps
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["baseline", "delayed-cache", "delayed-cache-neighbor", "focus", "focus-fixed", "ideal"],
+)
+def test_flops_of_every_step_equal_those_counted(policy: str) -> None:
+    steps = counted_steps(DecodeConfig(policy=policy, block_length=8, retain=3))
+    predicted = [total_flops(step_ops(SPEC, shape)) for shape, _ in steps]
+    assert predicted == [counted for _, counted in steps]
+    assert any(shape.prefill.num_chunks for shape, _ in steps)
+    assert any((shape.prefill.start > 0).any() for shape, _ in steps)
+    evicts = policy in {"focus", "focus-fixed"}
+    assert evicts == any(f.masked_fed.any() for shape, _ in steps for f in shape.forwards)
+    if evicts or policy == "ideal":
+        # Steps before, within and after eviction: whole, cut, and with placeholders behind.
+        assert any((f.kept < f.fed).any() for shape, _ in steps for f in shape.forwards)
+        assert any((f.later_keys < f.first_keys).any() for s, _ in steps for f in s.forwards)
+
+
+def test_flops_of_a_model_with_one_layer() -> None:
+    spec = dataclasses.replace(SPEC, num_layers=1)
+    steps = counted_steps(DecodeConfig(policy="delayed-cache", block_length=8), spec)
+    assert [total_flops(step_ops(spec, shape)) for shape, _ in steps] == [c for _, c in steps]
+
+
+def test_flops_across_preemption() -> None:
+    steps = counted_steps(DecodeConfig(policy="focus", block_length=8), num_pages=10)
+    assert any(shape.swapped_pages for shape, _ in steps)
+    assert [total_flops(step_ops(SPEC, shape)) for shape, _ in steps] == [c for _, c in steps]
