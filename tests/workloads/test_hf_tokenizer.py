@@ -32,6 +32,7 @@ CHAT = (
     "    {%- if not m.content %}{{ raise_exception('empty turn') }}{%- endif %}\n"
     "<|im_start|>{{ m.role }} {{ m | tojson }} {{ eos_token }}\n"
     "{%- endfor %}\n"
+    "  {% if add_generation_prompt %}\n  reply\n  {% endif %}\n"
     "{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}\n"
     "{%- if add_generation_prompt %}<|im_start|>assistant{{ tools is none }}\n{% endif %}"
 )
