@@ -1,0 +1,194 @@
+"""Measured against predicted, and each policy against the baseline. Renders nothing.
+
+A prediction belongs to a measurement if both are of the same point; how the weights and the pages
+were had (device, number format, memory, path of the data) does not matter to that.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from focus_bench.core.config import DecodeConfig, EngineConfig, ImportanceConfig, PointConfig
+from focus_bench.report.distribution import ratio
+from focus_bench.report.export import Cell, csv_text
+from focus_bench.report.metrics import PointMetrics
+from focus_bench.report.results import PointResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One point with its measurement, its prediction, or both."""
+
+    point: PointConfig
+    measured: PointResult | None
+    predicted: PointResult | None
+
+    @property
+    def results(self) -> tuple[PointResult, ...]:
+        """Those that exist, measured first."""
+        return tuple(r for r in (self.measured, self.predicted) if r is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure that is compared: its name (with its unit) and where it stands in the metrics."""
+
+    name: str
+    get: Callable[[PointMetrics], float | None]
+
+
+THROUGHPUT = Figure(name="output_throughput", get=lambda m: m.output_throughput)
+FIGURES = (
+    THROUGHPUT,
+    Figure(name="step_time_mean_s", get=lambda m: m.step_time_s.mean),
+    Figure(name="ttft_p50_s", get=lambda m: m.ttft_s.p50),
+    Figure(name="tpot_p50_s", get=lambda m: m.tpot_s.p50),
+    Figure(name="e2e_p50_s", get=lambda m: m.e2e_s.p50),
+    Figure(name="tokens_per_step", get=lambda m: m.tokens_per_step),
+    Figure(name="processed_per_decoded", get=lambda m: m.processed_per_decoded),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorSummary:
+    """Over `count` points: mean of the absolute errors in percent, and the largest of them."""
+
+    count: int
+    mape: float | None
+    worst: float | None
+
+
+def pair_results(results: Iterable[PointResult]) -> tuple[Comparison, ...]:
+    """Every measurement with its predictions (one line for each), then predictions left alone.
+
+    Of the same point, source and hardware the last result counts. Published results are left out.
+    """
+    latest = {result.key: result for result in results}
+    measured = [r for r in latest.values() if r.source == "measured"]
+    predicted = [r for r in latest.values() if r.source == "predicted"]
+    pairs: list[Comparison] = []
+    used: set[tuple[str, str, str]] = set()
+    for result in measured:
+        same = [p for p in predicted if p.point == result.point]
+        alike = _match_key(result.point)
+        partners = same or [p for p in predicted if _match_key(p.point) == alike]
+        used.update(partner.key for partner in partners)
+        pairs += [
+            Comparison(point=result.point, measured=result, predicted=partner)
+            for partner in partners or [None]
+        ]
+    alone = [p for p in predicted if p.key not in used]
+    pairs += [Comparison(point=p.point, measured=None, predicted=p) for p in alone]
+    return tuple(pairs)
+
+
+def error_percent(pair: Comparison, figure: Figure) -> float | None:
+    """100 * (predicted - measured) / measured; None unless both are known and measured is not 0."""
+    if pair.measured is None or pair.predicted is None:
+        return None
+    measured = figure.get(pair.measured.metrics)
+    predicted = figure.get(pair.predicted.metrics)
+    if measured is None or predicted is None:
+        return None
+    error = ratio(predicted - measured, measured)
+    return None if error is None else 100 * error
+
+
+def error_summary(pairs: Iterable[Comparison], figure: Figure) -> ErrorSummary:
+    """Mean and worst absolute error of a figure over the pairs for which it is defined."""
+    known = (error_percent(pair, figure) for pair in pairs)
+    errors = [abs(error) for error in known if error is not None]
+    return ErrorSummary(
+        count=len(errors),
+        mape=statistics.fmean(errors) if errors else None,
+        worst=max(errors, default=None),
+    )
+
+
+def error_by_policy(
+    pairs: Sequence[Comparison], figure: Figure = THROUGHPUT
+) -> dict[str, ErrorSummary]:
+    """The summary for each policy, in order of first appearance."""
+    policies = dict.fromkeys(pair.point.decode.policy for pair in pairs)
+    return {
+        policy: error_summary([p for p in pairs if p.point.decode.policy == policy], figure)
+        for policy in policies
+    }
+
+
+def speedups(results: Iterable[PointResult]) -> dict[tuple[str, str, str], float | None]:
+    """Output throughput over the baseline's, by result key; None where there is no baseline.
+
+    The baseline is that of the same source, hardware and settings, but for those that only concern
+    the other policies (alpha, retain, select, importance, ...).
+    """
+    latest = {result.key: result for result in results}
+    baselines = {
+        _baseline_key(result): result.metrics.output_throughput
+        for result in latest.values()
+        if result.point.decode.policy == "baseline"
+    }
+    return {
+        key: _quotient(result.metrics.output_throughput, baselines.get(_baseline_key(result)))
+        for key, result in latest.items()
+    }
+
+
+def comparison_csv(pairs: Sequence[Comparison]) -> str:
+    """Tidy CSV: one row a point and figure that was both measured and predicted."""
+    header = (
+        *("point_hash", "hardware", "policy", "model", "dataset", "batch_size", "block_length"),
+        *("alpha", "threshold", "figure", "measured", "predicted", "error_percent", "notes"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for pair in pairs:
+        if pair.measured is None or pair.predicted is None:
+            continue
+        point = pair.point
+        notes = "; ".join(dict.fromkeys((*pair.measured.all_notes, *pair.predicted.all_notes)))
+        rows += [
+            (
+                point.hash(),
+                pair.predicted.hardware,
+                point.decode.policy,
+                point.engine.model,
+                point.workload.dataset,
+                point.scheduler.batch_size,
+                point.decode.block_length,
+                point.decode.alpha,
+                point.decode.threshold,
+                figure.name,
+                figure.get(pair.measured.metrics),
+                figure.get(pair.predicted.metrics),
+                error_percent(pair, figure),
+                notes,
+            )
+            for figure in FIGURES
+        ]
+    return csv_text(header, rows)
+
+
+def _quotient(value: float | None, baseline: float | None) -> float | None:
+    return None if value is None or baseline is None else ratio(value, baseline)
+
+
+def _match_key(point: PointConfig) -> PointConfig:
+    return replace(
+        point,
+        engine=EngineConfig(model=point.engine.model),
+        scheduler=replace(point.scheduler, num_pages=None),
+        workload=replace(point.workload, dataset_path="", download=False),
+    )
+
+
+def _baseline_key(result: PointResult) -> tuple[PointConfig, str, str]:
+    decode = result.point.decode
+    common = DecodeConfig(
+        policy="baseline",
+        block_length=decode.block_length,
+        threshold=decode.threshold,
+        unmasking_strategy=decode.unmasking_strategy,
+        steps=decode.steps,
+    )
+    point = replace(result.point, decode=common, importance=ImportanceConfig())
+    return (point, result.source, result.hardware)
