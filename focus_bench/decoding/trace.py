@@ -41,23 +41,24 @@ class DecodeTrace:
     ended_reason: npt.NDArray[np.str_]
 
     def save(self, path: Path) -> None:
-        """Write as a compressed numpy archive."""
-        np.savez_compressed(
-            path,
-            schema_version=TRACE_SCHEMA_VERSION,
-            policy=self.policy,
-            block_length=self.block_length,
-            alpha=self.alpha,
-            threshold=self.threshold,
-            request_id=self.request_id,
-            forward=self.forward,
-            fed=self.fed,
-            kept=self.kept,
-            decoded=self.decoded,
-            ended_request=self.ended_request,
-            ended_output_tokens=self.ended_output_tokens,
-            ended_reason=self.ended_reason,
-        )
+        """Write as a compressed numpy archive, under the very name given."""
+        with path.open("wb") as file:  # given a name, numpy would append .npz to it
+            np.savez_compressed(
+                file,
+                schema_version=TRACE_SCHEMA_VERSION,
+                policy=self.policy,
+                block_length=self.block_length,
+                alpha=self.alpha,
+                threshold=self.threshold,
+                request_id=self.request_id,
+                forward=self.forward,
+                fed=self.fed,
+                kept=self.kept,
+                decoded=self.decoded,
+                ended_request=self.ended_request,
+                ended_output_tokens=self.ended_output_tokens,
+                ended_reason=self.ended_reason,
+            )
 
     @classmethod
     def load(cls, path: Path) -> "DecodeTrace":
@@ -86,7 +87,8 @@ class DecodeTrace:
                 )
         except UsageError:
             raise
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        # A damaged archive raises anything from BadZipFile and zlib.error to NotImplementedError.
+        except Exception as error:
             raise UsageError(
                 "--acceptance replay", str(path), "a decode trace written by --decode-trace"
             ) from error
