@@ -64,7 +64,7 @@ class DecodeTrace:
     def load(cls, path: Path) -> "DecodeTrace":
         """Read a trace; raises UsageError naming the file if it is missing or not a trace."""
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 if int(archive["schema_version"]) != TRACE_SCHEMA_VERSION:
                     raise UsageError(
                         f"decode trace {path} schema_version",
