@@ -31,21 +31,26 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure that is compared: its name (with its unit) and where it stands in the metrics."""
+    """A figure that is compared: its name (with its unit), a heading of one or two lines, and where
+    it stands in the metrics.
+    """
 
     name: str
+    heading: str
     get: Callable[[PointMetrics], float | None]
 
 
-THROUGHPUT = Figure(name="output_throughput", get=lambda m: m.output_throughput)
+THROUGHPUT = Figure(name="output_throughput", heading="tok/s", get=lambda m: m.output_throughput)
 FIGURES = (
     THROUGHPUT,
-    Figure(name="step_time_mean_s", get=lambda m: m.step_time_s.mean),
-    Figure(name="ttft_p50_s", get=lambda m: m.ttft_s.p50),
-    Figure(name="tpot_p50_s", get=lambda m: m.tpot_s.p50),
-    Figure(name="e2e_p50_s", get=lambda m: m.e2e_s.p50),
-    Figure(name="tokens_per_step", get=lambda m: m.tokens_per_step),
-    Figure(name="processed_per_decoded", get=lambda m: m.processed_per_decoded),
+    Figure(name="step_time_mean_s", heading="step\ntime", get=lambda m: m.step_time_s.mean),
+    Figure(name="ttft_p50_s", heading="TTFT\np50", get=lambda m: m.ttft_s.p50),
+    Figure(name="tpot_p50_s", heading="TPOT\np50", get=lambda m: m.tpot_s.p50),
+    Figure(name="e2e_p50_s", heading="E2E\np50", get=lambda m: m.e2e_s.p50),
+    Figure(name="tokens_per_step", heading="tok/\nstep", get=lambda m: m.tokens_per_step),
+    Figure(
+        name="processed_per_decoded", heading="proc./\ndec.", get=lambda m: m.processed_per_decoded
+    ),
 )
 
 
@@ -73,9 +78,11 @@ def pair_results(results: Iterable[PointResult]) -> tuple[Comparison, ...]:
         alike = _match_key(result.point)
         partners = same or [p for p in predicted if _match_key(p.point) == alike]
         used.update(partner.key for partner in partners)
+        if not partners:
+            pairs.append(Comparison(point=result.point, measured=result, predicted=None))
         pairs += [
             Comparison(point=result.point, measured=result, predicted=partner)
-            for partner in partners or [None]
+            for partner in partners
         ]
     alone = [p for p in predicted if p.key not in used]
     pairs += [Comparison(point=p.point, measured=None, predicted=p) for p in alone]

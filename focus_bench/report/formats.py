@@ -31,7 +31,8 @@ def seconds(value: float | None) -> str:
         if abs(rounded) * factor >= 1 or unit == "us":
             break
     scaled = _rounded(rounded * factor, 3)
-    return f"{scaled:.0f} {unit}" if abs(scaled) >= 100 else f"{scaled:.3g} {unit}"
+    decimals = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
+    return f"{scaled:.{decimals}f} {unit}"
 
 
 def byte_size(value: float | None) -> str:
@@ -50,6 +51,11 @@ def share(value: float | None) -> str:
 def signed_percent(value: float | None) -> str:
     """A relative error in percent with its sign, as +12.3."""
     return UNDEFINED if value is None else f"{value:+.1f}"
+
+
+def fixed(value: float | None, decimals: int = 2) -> str:
+    """A ratio or a percentage with that many decimals."""
+    return UNDEFINED if value is None else f"{value:.{decimals}f}"
 
 
 def factor(value: float | None) -> str:

@@ -1,0 +1,138 @@
+"""Everything known about one point, as a pure renderable."""
+
+from dataclasses import fields
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from focus_bench.report import formats
+from focus_bench.report.captions import data_line
+from focus_bench.report.distribution import Distribution
+from focus_bench.report.layout import Column, FittedTable, column
+from focus_bench.report.metrics import PointMetrics, StepShares
+from focus_bench.report.results import PointResult
+from focus_bench.report.spread import Spread
+
+
+def point_detail(result: PointResult) -> RenderableType:
+    """Settings, notes, throughput, latencies with percentiles and counts, steps and memory.
+
+    A ~ in front of a p99 marks fewer than 100 samples.
+    """
+    point, metrics = result.point, result.metrics
+    title = (
+        f"{result.source} {point.decode.policy}, batch {point.scheduler.batch_size}, "
+        f"B {point.decode.block_length}, point {result.point_hash}"
+    )
+    facts = [*_throughput_facts(result), *_step_facts(metrics)]
+    width = max(len(name) for name, _ in facts)
+    settings = [f"{name} {value}" for name, value in result.settings.items()]
+    return Group(
+        Text(title, style="bold"),
+        Text(data_line(result.provenance)),
+        *(Text(note, style="yellow") for note in result.all_notes),
+        *([Text(", ".join(settings))] if settings else []),
+        Text(),
+        *(Text(f"{name:<{width}}  {value}") for name, value in facts),
+        Text(),
+        FittedTable(columns=_latency_columns(metrics)),
+    )
+
+
+def _throughput_facts(result: PointResult) -> list[tuple[str, str]]:
+    metrics = result.metrics
+    facts = [
+        ("output throughput", f"{formats.number(metrics.output_throughput)} tok/s"),
+        ("request throughput", f"{formats.number(metrics.request_throughput)} req/s"),
+    ]
+    spread = Spread.of(result.repeats)
+    if spread.count > 1:
+        interval = f"{formats.number(spread.ci95_low)} to {formats.number(spread.ci95_high)}"
+        of_runs = f"mean {formats.number(spread.mean)}, std {formats.number(spread.std)}"
+        facts.append((f"over {spread.count} runs", f"{of_runs}, 95 % interval {interval} tok/s"))
+    if metrics.request_goodput is not None:
+        facts.append(("goodput", f"{formats.number(metrics.request_goodput)} req/s"))
+    if metrics.reached_request_rate is not None:
+        rates = (metrics.requested_request_rate, metrics.reached_request_rate)
+        asked, reached = (formats.number(rate) for rate in rates)
+        facts.append(("request rate", f"{reached} req/s reached, {asked} req/s asked"))
+    ends = [f"{count} {name}" for name, count in metrics.finished_by_reason.items()]
+    facts += [
+        ("duration", formats.seconds(metrics.duration_s)),
+        ("tokens", f"{metrics.total_input_tokens} in, {metrics.total_output_tokens} out"),
+        ("finished", f"{metrics.num_completed} of {metrics.num_requests} ({', '.join(ends)})"),
+    ]
+    facts += [("failed", f"{n} x {reason}") for reason, n in metrics.failed_by_reason.items()]
+    return facts
+
+
+def _step_facts(metrics: PointMetrics) -> list[tuple[str, str]]:
+    shares = [
+        f"{field.name} {formats.share(getattr(metrics.step_shares, field.name))}"
+        for field in fields(StepShares)
+    ]
+    peak = metrics.pages_used_peak
+    facts = [
+        ("tokens per step", formats.fixed(metrics.tokens_per_step)),
+        (
+            "processed per decoded",
+            f"{formats.fixed(metrics.processed_per_decoded)} "
+            f"({formats.fixed(metrics.processed_shallow_per_decoded)} in layers 0-1)",
+        ),
+        ("retained", formats.share(metrics.retained_fraction)),
+        ("rows per step", formats.fixed(metrics.rows_per_step)),
+        ("step split", ", ".join(shares[:4])),
+        ("", ", ".join(shares[4:])),
+        ("scheduling", f"{formats.seconds(metrics.schedule_time_s)} per step"),
+        ("pages", f"{formats.UNDEFINED if peak is None else peak} of {metrics.num_pages} at most"),
+        ("preemptions", str(metrics.preemptions)),
+        ("peak memory", formats.byte_size(metrics.peak_memory_bytes)),
+    ]
+    if metrics.model_flops_utilization is not None:
+        facts.append(("MFU", formats.share(metrics.model_flops_utilization)))
+    if metrics.model_bandwidth_utilization is not None:
+        facts.append(("MBU", formats.share(metrics.model_bandwidth_utilization)))
+    if metrics.output_digest:
+        facts.append(("output digest", metrics.output_digest))
+    return facts
+
+
+def _latency_columns(metrics: PointMetrics) -> tuple[Column, ...]:
+    rows = [
+        ("TTFT", metrics.ttft_s),
+        ("TPOT", metrics.tpot_s),
+        ("E2E", metrics.e2e_s),
+        ("queue", metrics.queue_s),
+        ("block", metrics.block_latency_s),
+        ("group gap", metrics.group_gap_s),
+        ("step", metrics.step_time_s),
+    ]
+    samples = [sample for _, sample in rows]
+    steps = metrics.steps_per_block
+    return (
+        Column(heading="", cells=(*(n for n, _ in rows), "steps/block"), is_name=True),
+        Column(
+            heading="mean",
+            cells=(*(formats.seconds(s.mean) for s in samples), formats.fixed(steps.mean)),
+        ),
+        Column(
+            heading="p50",
+            cells=(*(formats.seconds(s.p50) for s in samples), formats.fixed(steps.p50)),
+        ),
+        Column(
+            heading="p90",
+            cells=(*(formats.seconds(s.p90) for s in samples), formats.fixed(steps.p90)),
+        ),
+        Column(
+            heading="p99",
+            cells=(
+                *(_hint(s, formats.seconds(s.p99)) for s in samples),
+                _hint(steps, formats.fixed(steps.p99)),
+            ),
+        ),
+        column("n", [*samples, steps], lambda s: str(s.count)),
+    )
+
+
+def _hint(sample: Distribution, text: str) -> str:
+    return f"{formats.FEW}{text}" if sample.is_few and sample.count else text

@@ -1,0 +1,254 @@
+"""Tables of results for the terminal: pure renderables that fit the console's width.
+
+Knows no file and no run; a figure that is undefined is shown as "-".
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from focus_bench.core.config import PointConfig
+from focus_bench.report import formats
+from focus_bench.report.captions import Captions, captions, data_line
+from focus_bench.report.compare import (
+    FIGURES,
+    THROUGHPUT,
+    Comparison,
+    error_by_policy,
+    error_percent,
+    error_summary,
+    pair_results,
+    speedups,
+)
+from focus_bench.report.layout import Column, FittedTable, column
+from focus_bench.report.metrics import PointMetrics
+from focus_bench.report.results import PointResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    name: str
+    heading: str
+    get: Callable[[PointConfig], object]
+    in_title: bool = True
+
+
+# Those that name a row always; the others only where they vary, else they stand in the title.
+_AXES = (
+    _Setting(name="policy", heading="policy", get=lambda p: p.decode.policy),
+    _Setting(name="batch", heading="batch", get=lambda p: p.scheduler.batch_size),
+    _Setting(name="B", heading="B", get=lambda p: p.decode.block_length),
+)
+_SETTINGS = (
+    _Setting(name="model", heading="model", get=lambda p: p.engine.model),
+    _Setting(name="dataset", heading="dataset", get=lambda p: p.workload.dataset),
+    _Setting(name="requests", heading="requests", get=lambda p: p.workload.num_prompts),
+    _Setting(name="max new tokens", heading="max\nnew", get=lambda p: p.workload.max_new_tokens),
+    _Setting(name="alpha", heading="alpha", get=lambda p: f"{p.decode.alpha:g}"),
+    _Setting(name="threshold", heading="thr.", get=lambda p: f"{p.decode.threshold:g}"),
+    _Setting(
+        name="unmasking strategy", heading="unmasking", get=lambda p: p.decode.unmasking_strategy
+    ),
+    _Setting(name="retain", heading="retain", get=lambda p: _fixed(p, str(p.decode.retain))),
+    _Setting(name="select", heading="select", get=lambda p: _fixed(p, p.decode.select)),
+    # The labels above the table name these two wherever they are not the model's own.
+    _Setting(
+        name="acceptance",
+        heading="acceptance",
+        get=lambda p: p.acceptance.label,
+        in_title=False,
+    ),
+    _Setting(
+        name="importance",
+        heading="importance",
+        get=lambda p: p.importance.label,
+        in_title=False,
+    ),
+    _Setting(name="scheduler", heading="scheduler", get=lambda p: p.scheduler.kind),
+    _Setting(name="page size", heading="page\nsize", get=lambda p: p.scheduler.page_size),
+    _Setting(name="pages", heading="pages", get=lambda p: p.scheduler.num_pages or ""),
+    _Setting(name="requests/s", heading="req/s\nasked", get=lambda p: p.workload.request_rate),
+    _Setting(
+        name="max concurrency", heading="conc.", get=lambda p: p.workload.max_concurrency or ""
+    ),
+    _Setting(name="device", heading="device", get=lambda p: p.engine.device),
+    _Setting(name="dtype", heading="dtype", get=lambda p: p.engine.dtype),
+    _Setting(name="seed", heading="seed", get=lambda p: p.seed),
+)
+
+
+def results_table(results: Sequence[PointResult]) -> RenderableType:
+    """The main table: one row a point with what was measured and what was predicted.
+
+    Above it stand the settings that all rows share, the data, and everything that was not measured
+    (synthetic acceptance, dummy weights, synthetic data, extrapolation, ...).
+    """
+    pairs = pair_results(results)
+    if not pairs:
+        return Text("no results")
+    notes = captions(pairs)
+    faster = speedups(results)
+
+    def speedup(result: PointResult | None) -> str:
+        return formats.UNDEFINED if result is None else formats.factor(faster[result.key])
+
+    measured = any(pair.measured for pair in pairs)
+    predicted = any(pair.predicted for pair in pairs)
+    columns = _name_columns(pairs, notes.marks)
+    if measured:
+        columns.append(column("meas.\ntok/s", pairs, lambda p: _throughput(p.measured)))
+    if predicted:
+        columns.append(column("pred.\ntok/s", pairs, lambda p: _throughput(p.predicted)))
+    if measured and predicted:
+        error = column(
+            "err.\n%", pairs, lambda p: formats.signed_percent(error_percent(p, THROUGHPUT))
+        )
+        columns.append(error)
+    # A speed-up needs something to be faster than.
+    if any(value is not None for value in faster.values()):
+        if measured:
+            columns.append(column("x base\nmeas.", pairs, lambda p: speedup(p.measured)))
+        if predicted:
+            columns.append(column("x base\npred.", pairs, lambda p: speedup(p.predicted)))
+    columns += [
+        _figure("proc./\ndec.", pairs, lambda m: formats.fixed(m.processed_per_decoded)),
+        _figure("tok/\nstep", pairs, lambda m: formats.fixed(m.tokens_per_step)),
+        _figure("TTFT\np50", pairs, lambda m: formats.seconds(m.ttft_s.p50)),
+        _figure("TPOT\np50", pairs, lambda m: formats.seconds(m.tpot_s.p50)),
+        _figure("E2E\np50", pairs, lambda m: formats.seconds(m.e2e_s.p50)),
+    ]
+    if any(r.metrics.num_failed for pair in pairs for r in pair.results):
+        columns.append(_figure("failed", pairs, lambda m: str(m.num_failed)))
+    return Group(*_head(pairs, notes), FittedTable(columns=tuple(columns)))
+
+
+def comparison_table(results: Sequence[PointResult], *, head: bool = True) -> RenderableType:
+    """Errors of the prediction in percent: each point and figure, then the means by policy.
+
+    `head` False leaves out what the main table of the same results already says above itself.
+    """
+    pairs = tuple(p for p in pair_results(results) if p.measured and p.predicted)
+    if not pairs:
+        return Text("no point was both measured and predicted")
+    notes = captions(pairs)
+    errors = _name_columns(pairs, notes.marks)
+    for figure in FIGURES:
+        errors.append(
+            column(
+                figure.heading,
+                pairs,
+                lambda p, f=figure: formats.signed_percent(error_percent(p, f)),
+            )
+        )
+    by_policy = {**error_by_policy(pairs), "all": error_summary(pairs, THROUGHPUT)}
+    means = list(by_policy.items())
+    return Group(
+        *(_head(pairs, notes) if head else ()),
+        Text("error of the prediction in percent: 100 * (predicted - measured) / measured"),
+        FittedTable(columns=tuple(errors)),
+        Text("output throughput: absolute errors in percent"),
+        FittedTable(
+            columns=(
+                column("policy", means, lambda item: item[0], is_name=True),
+                column("points", means, lambda item: str(item[1].count)),
+                column("MAPE", means, lambda item: formats.fixed(item[1].mape, 1)),
+                column("worst", means, lambda item: formats.fixed(item[1].worst, 1)),
+            )
+        ),
+    )
+
+
+def failures_table(results: Sequence[PointResult], *, most: int = 10) -> RenderableType | None:
+    """Failed requests by reason, the `most` frequent reasons of each point; None if none failed."""
+    rows: list[tuple[PointResult, str, str]] = []
+    for result in results:
+        reasons = list(result.metrics.failed_by_reason.items())
+        rows += [(result, str(count), reason) for reason, count in reasons[:most]]
+        if len(reasons) > most:
+            rest = sum(count for _, count in reasons[most:])
+            rows.append((result, str(rest), f"{len(reasons) - most} other reasons"))
+    if not rows:
+        return None
+    lines = [Text("failed requests", style="bold red")]
+    for result, count, reason in rows:
+        point = result.point
+        where = (
+            f"{result.source} {point.decode.policy}, batch {point.scheduler.batch_size}, "
+            f"B {point.decode.block_length}"
+        )
+        lines.append(Text(f"{where}: {count} x {reason}"))
+    return Group(*lines)
+
+
+def plan_table(
+    points: Sequence[PointConfig], finished: Sequence[bool] | None = None
+) -> RenderableType:
+    """The points of a dry run, and which of them are finished already (`finished[i]`)."""
+    pairs = [Comparison(point=point, measured=None, predicted=None) for point in points]
+    columns = _name_columns(pairs, ("",) * len(pairs))
+    columns.append(column("point", points, lambda point: point.hash()))
+    if finished is not None:
+        columns.append(column("state", finished, lambda done: "finished" if done else "to do"))
+    count = f"{len(points)} point" + ("" if len(points) == 1 else "s")
+    return Group(Text(count), *_title(pairs), Text(), FittedTable(columns=tuple(columns)))
+
+
+def facts_table(facts: Sequence[tuple[str, str]]) -> RenderableType:
+    """Names and what is known about them, one a line (doctor)."""
+    width = max((len(name) for name, _ in facts), default=0)
+    return Group(*(Text(f"{name:<{width}}  {value}") for name, value in facts))
+
+
+def _name_columns(pairs: Sequence[Comparison], marks: Sequence[str]) -> list[Column]:
+    varying = [s for s in _SETTINGS if len({s.get(pair.point) for pair in pairs}) > 1]
+    columns = [
+        column(s.heading, pairs, lambda p, s=s: str(s.get(p.point)), is_name=True)
+        for s in (*_AXES, *varying)
+    ]
+    if len({_hardware(pair) for pair in pairs}) > 1:
+        columns.append(column("hardware", pairs, _hardware, is_name=True))
+    if any(marks):
+        columns.append(Column(heading="#", cells=tuple(marks), is_name=True))
+    return columns
+
+
+def _head(pairs: Sequence[Comparison], notes: Captions) -> list[Text]:
+    return [*_title(pairs), *(Text(line, style="yellow") for line in notes.lines), Text()]
+
+
+def _title(pairs: Sequence[Comparison]) -> list[Text]:
+    shared = []
+    for setting in _SETTINGS:
+        values = {setting.get(pair.point) for pair in pairs}
+        value = values.pop() if len(values) == 1 else ""
+        if setting.in_title and value not in ("", formats.UNDEFINED):
+            shared.append(f"{setting.name} {value}")
+    lines = [Text(", ".join(shared))]
+    results = [result for pair in pairs for result in pair.results]
+    lines += [Text(line) for line in dict.fromkeys(data_line(r.provenance) for r in results)]
+    hardware = {(result.source, result.hardware) for result in results if result.hardware}
+    lines += [Text(f"{source} on {name}") for source, name in sorted(hardware)]
+    return lines
+
+
+def _hardware(pair: Comparison) -> str:
+    # Predictions for several profiles are rows of their own; one device measures them all.
+    named = pair.predicted or pair.measured
+    return named.hardware if named is not None else ""
+
+
+def _throughput(result: PointResult | None) -> str:
+    return formats.number(None if result is None else result.metrics.output_throughput)
+
+
+def _figure(
+    heading: str, pairs: Sequence[Comparison], show: Callable[[PointMetrics], str]
+) -> Column:
+    # The measured figure where there is one: these columns do not show both.
+    return column(heading, pairs, lambda pair: show(pair.results[0].metrics))
+
+
+def _fixed(point: PointConfig, value: str) -> str:
+    return value if point.decode.policy == "focus-fixed" else formats.UNDEFINED
