@@ -26,6 +26,8 @@ def seconds(value: float | None) -> str:
     """1.23 s, 12.3 ms, 450 us."""
     if value is None:
         return UNDEFINED
+    if value == 0:
+        return "0 s"
     rounded = _rounded(value, 3)
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if abs(rounded) * factor >= 1 or unit == "us":

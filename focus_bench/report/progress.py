@@ -78,34 +78,27 @@ class SweepProgress:
     def update(self, finished_requests: int, output_tokens: int) -> None:
         """So many requests have ended, with so many output tokens, since the point began."""
         now = self._clock()
-        if self._bar is not None:
+        if self._bar is not None and self._task is not None:
             if now - self._shown_s >= _REDRAW_S:
-                self._redraw(finished_requests, output_tokens, now)
+                self._shown_s = now
+                status = self._status(finished_requests, output_tokens, now)
+                self._bar.update(self._task, completed=finished_requests, status=status)
+                self._bar.refresh()
             return
         news = finished_requests - self._shown_requests
         if now - self._shown_s >= _LINE_S and news >= max(1.0, _LINE_SHARE * self._total):
             self._shown_s, self._shown_requests = now, finished_requests
-            self._print(
-                f"{self._label}: {finished_requests}/{self._total} requests, "
-                f"{self._status(finished_requests, output_tokens, now)}"
-            )
+            self._print(f"{self._label}: {self._status(finished_requests, output_tokens, now)}")
 
     def end_point(self, outcome: str) -> None:
         """The point is finished (or failed, or was there already): one line that stays."""
         self._print(f"{self._label}: {outcome}")
 
-    def _redraw(self, finished: int, output_tokens: int, now: float) -> None:
-        assert self._bar is not None and self._task is not None
-        self._shown_s = now
-        status = f"{finished}/{self._total} {self._status(finished, output_tokens, now)}"
-        self._bar.update(self._task, completed=finished, status=status)
-        self._bar.refresh()
-
     def _status(self, finished: int, output_tokens: int, now: float) -> str:
         elapsed = now - self._begun_s
         rate = formats.number(output_tokens / elapsed if elapsed > 0 else None)
         left = elapsed * (self._total - finished) / finished if finished else None
-        return f"{rate} tok/s, {formats.seconds(left)} left"
+        return f"{finished}/{self._total} requests, {rate} tok/s, {formats.seconds(left)} left"
 
     def _print(self, line: str) -> None:
         if self._bar is None:

@@ -1,0 +1,142 @@
+"""Pairing, errors, speed-ups: exact on hand-made results."""
+
+import csv
+import dataclasses
+import io
+
+import pytest
+from report_samples import make_point, make_result
+
+from focus_bench.core.config import EngineConfig
+from focus_bench.report.compare import (
+    FIGURES,
+    THROUGHPUT,
+    comparison_csv,
+    error_by_policy,
+    error_percent,
+    error_summary,
+    pair_results,
+    speedups,
+)
+
+
+def on_device(point, device):
+    engine = EngineConfig(model=point.engine.model, device=device, gpu_memory_utilization=0.5)
+    scheduler = dataclasses.replace(point.scheduler, num_pages=99)
+    return dataclasses.replace(point, engine=engine, scheduler=scheduler)
+
+
+def test_error_is_relative_to_the_measurement():
+    point = make_point()
+    (pair,) = pair_results(
+        [
+            make_result(point, output_tokens=400),
+            make_result(point, source="predicted", output_tokens=350),
+        ]
+    )
+    assert error_percent(pair, THROUGHPUT) == -12.5
+    by_name = {figure.name: error_percent(pair, figure) for figure in FIGURES}
+    assert by_name["ttft_p50_s"] == 0.0
+    # tpot is 2 s / (n - 1): 349 gaps instead of 399 make it longer.
+    assert by_name["tpot_p50_s"] == pytest.approx(100 * (399 / 349 - 1))
+
+
+def test_error_needs_both_and_a_measurement_above_zero():
+    point = make_point()
+    (alone,) = pair_results([make_result(point)])
+    assert error_percent(alone, THROUGHPUT) is None
+    (zero,) = pair_results(
+        [make_result(point, output_tokens=0), make_result(point, source="predicted")]
+    )
+    assert error_percent(zero, THROUGHPUT) is None
+    assert error_summary([alone, zero], THROUGHPUT).mape is None
+
+
+def test_prediction_of_another_device_setting_still_belongs():
+    point = make_point()
+    results = [
+        make_result(on_device(point, "cuda")),
+        make_result(point, source="predicted"),
+        make_result(make_point(seed=1), source="predicted"),
+    ]
+    first, second = pair_results(results)
+    assert (first.measured, first.predicted) == (results[0], results[1])
+    assert (second.measured, second.predicted) == (None, results[2])
+
+
+def test_equal_configuration_wins_over_a_like_one():
+    point = make_point()
+    like = make_result(on_device(point, "cpu"), source="predicted")
+    equal = make_result(point, source="predicted", output_tokens=200)
+    pairs = pair_results([make_result(point), like, equal])
+    assert pairs[0].predicted is equal
+    assert (pairs[1].measured, pairs[1].predicted) == (None, like)
+
+
+def test_each_profile_is_a_line_and_the_last_of_equal_results_counts():
+    point = make_point()
+    pairs = pair_results(
+        [
+            make_result(point, output_tokens=1),
+            make_result(point, output_tokens=400),
+            make_result(point, source="predicted", hardware="H100-SXM"),
+            make_result(point, source="predicted", hardware="H200"),
+        ]
+    )
+    assert [p.predicted.hardware for p in pairs if p.predicted] == ["H100-SXM", "H200"]
+    assert {p.measured.metrics.total_output_tokens for p in pairs if p.measured} == {400}
+
+
+def test_mape_is_by_policy_over_absolute_errors():
+    results = []
+    for policy, batch, predicted in (
+        ("baseline", 8, 440),
+        ("baseline", 32, 320),
+        ("focus", 8, 404),
+    ):
+        point = make_point(policy, batch_size=batch)
+        results.append(make_result(point))
+        results.append(make_result(point, source="predicted", output_tokens=predicted))
+    summary = error_by_policy(pair_results(results))
+    assert list(summary) == ["baseline", "focus"]
+    assert (summary["baseline"].count, summary["baseline"].worst) == (2, pytest.approx(20.0))
+    assert summary["baseline"].mape == pytest.approx(15.0)
+    assert summary["focus"].mape == pytest.approx(1.0)
+
+
+def test_speedup_is_over_the_baseline_of_the_same_settings_and_source():
+    baseline = make_result(make_point("baseline", alpha=1.2), output_tokens=200)
+    focus = make_result(make_point("focus", alpha=1.8), output_tokens=500)
+    other_batch = make_result(make_point("focus", batch_size=32), output_tokens=900)
+    other_threshold = make_result(make_point("focus", threshold=0.8))
+    predicted = make_result(make_point("focus"), source="predicted")
+    faster = speedups([baseline, focus, other_batch, other_threshold, predicted])
+    assert faster[baseline.key] == 1.0
+    assert faster[focus.key] == 2.5
+    assert faster[other_batch.key] is None
+    assert faster[other_threshold.key] is None
+    assert faster[predicted.key] is None
+
+
+def test_speedup_over_a_baseline_without_output_is_undefined():
+    baseline = make_result(make_point("baseline"), output_tokens=0)
+    focus = make_result(make_point("focus"))
+    assert speedups([baseline, focus])[focus.key] is None
+
+
+def test_comparison_csv_is_tidy_and_names_what_it_rests_on():
+    point = make_point()
+    pairs = pair_results(
+        [
+            make_result(point),
+            make_result(point, source="predicted", hardware="cpu", notes=("extrapolated",)),
+            make_result(make_point("baseline")),
+        ]
+    )
+    rows = list(csv.DictReader(io.StringIO(comparison_csv(pairs))))
+    assert [row["figure"] for row in rows] == [figure.name for figure in FIGURES]
+    assert {row["policy"] for row in rows} == {"focus"}
+    assert rows[0]["error_percent"] == "0.0"
+    assert rows[0]["hardware"] == "cpu"
+    assert "dummy weights" in rows[0]["notes"]
+    assert "extrapolated" in rows[0]["notes"]
