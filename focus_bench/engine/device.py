@@ -30,3 +30,8 @@ def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of ``ModelSpec.dtype``."""
     check_choice("dtype", name, tuple(TORCH_DTYPES))
     return TORCH_DTYPES[name]
+
+
+def device_name(device: torch.device) -> str:
+    """What results call the device: the GPU's name, or "cpu"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -20,6 +20,7 @@ from focus_bench.core.workload import Provenance, RequestSpec, TokenArray, Workl
 from focus_bench.decoding.policies import POLICIES, get_policy
 from focus_bench.decoding.rules import StepRules
 from focus_bench.decoding.trace import DecodeTrace
+from focus_bench.engine.device import device_name
 from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.memory import check_pages_fit, memory_budget_bytes, num_pages_that_fit
@@ -147,7 +148,7 @@ def device_settings(model: BlockDiffusionModel) -> dict[str, str]:
     """Device and versions that the run depends on."""
     on_gpu = model.device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name(model.device) if on_gpu else "cpu",
+        "device": device_name(model.device),
         "processor": platform.processor() or platform.machine(),
         "threads": str(torch.get_num_threads()),
         "dtype": str(model.dtype).removeprefix("torch."),
