@@ -119,9 +119,10 @@ def summary_csv(results: Sequence[PointResult]) -> str:
 
 def requests_csv(result: PointResult, run: RunRecord) -> str:
     """requests.csv of one point: the request records and their latencies."""
+    key = result.key
     rows = (
         (
-            *result.key,
+            *key,
             *(getattr(request, name) for name in _REQUEST_COLUMNS),
             ttft_s(request),
             tpot_s(request),
@@ -136,9 +137,10 @@ def requests_csv(result: PointResult, run: RunRecord) -> str:
 
 def steps_csv(result: PointResult, run: RunRecord) -> str:
     """steps.csv of one point: the step records with their timings."""
+    key = result.key
     rows = (
         (
-            *result.key,
+            *key,
             *(getattr(step, name) for name in _STEP_COLUMNS),
             *(getattr(step.timing, name) for name in _TIMING_COLUMNS),
         )

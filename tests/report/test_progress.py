@@ -60,9 +60,6 @@ def test_a_pipe_gets_no_control_codes_even_if_colours_are_forced(monkeypatch):
 
 
 def test_a_terminal_gets_a_bar_with_rate_and_time_left(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
     file = Terminal()
     serve(make_console(file), requests=4, step_s=1.0, steps=4)
