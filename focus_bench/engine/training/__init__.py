@@ -1,0 +1,1 @@
+"""Block-diffusion training of SDAR-type models: from token documents to a checkpoint."""
