@@ -1,0 +1,152 @@
+"""A sweep: the points that comma lists span, run one after the other, each kept as it ends.
+
+Takes what runs a point and what keeps it as callables; knows no engine, simulator or file format.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from focus_bench.bench.defaults import (
+    acceptance_for,
+    default_block_length,
+    importance_for,
+    resolved_engine,
+)
+from focus_bench.core.config import PointConfig
+from focus_bench.core.errors import UsageError
+from focus_bench.core.model_folder import resolve_model
+from focus_bench.decoding.policies import EvictionKind, get_policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """Values of each axis, in the user's order; no axis may be empty.
+
+    `block_lengths` empty: each model's own. `acceptance` and `importance`: the flags' texts, None
+    for the defaults, which depend on model and data set.
+    """
+
+    models: tuple[str, ...]
+    datasets: tuple[str, ...]
+    block_lengths: tuple[int, ...] = ()
+    batch_sizes: tuple[int, ...]
+    alphas: tuple[float, ...]
+    thresholds: tuple[float, ...]
+    strategies: tuple[str, ...]
+    policies: tuple[str, ...]
+    acceptance: str | None = None
+    importance: str | None = None
+
+
+def expand(axes: Axes, base: PointConfig) -> tuple[PointConfig, ...]:
+    """The points that `axes` span around `base`, which gives everything that is no axis.
+
+    Order: model, data set, block length, batch size, strategy, threshold, alpha, policy, the last
+    changing fastest, so that a model is loaded once and policies stand side by side. A value that
+    a point does not read (alpha without a budget, the threshold where confidences decide nothing)
+    is the first of its list, and points that come out equal are kept once. Raises UsageError for
+    values and combinations that are not allowed, and for unknown models.
+    """
+    points: dict[str, PointConfig] = {}
+    for model, dataset in itertools.product(axes.models, axes.datasets):
+        engine = resolved_engine(dataclasses.replace(base.engine, model=model))
+        spec = resolve_model(engine)
+        acceptance = acceptance_for(
+            axes.acceptance, engine=engine, family=spec.family, dataset=dataset
+        )
+        importance = importance_for(axes.importance, engine=engine)
+        shared = dataclasses.replace(
+            base,
+            engine=engine,
+            acceptance=acceptance,
+            importance=importance,
+            workload=dataclasses.replace(base.workload, dataset=dataset),
+        )
+        for block_length, batch_size, strategy, threshold, alpha, policy in itertools.product(
+            axes.block_lengths or (default_block_length(spec),),
+            axes.batch_sizes,
+            axes.strategies,
+            axes.thresholds,
+            axes.alphas,
+            axes.policies,
+        ):
+            reads_threshold = (
+                acceptance.kind == "confidence" and strategy == "low_confidence_dynamic"
+            )
+            point = dataclasses.replace(
+                shared,
+                decode=dataclasses.replace(
+                    base.decode,
+                    policy=policy,
+                    block_length=block_length,
+                    alpha=alpha if _reads_alpha(policy) else axes.alphas[0],
+                    threshold=threshold if reads_threshold else axes.thresholds[0],
+                    unmasking_strategy=strategy,
+                ),
+                scheduler=dataclasses.replace(base.scheduler, batch_size=batch_size),
+            )
+            points.setdefault(point.hash(), point)
+    return tuple(points.values())
+
+
+def _reads_alpha(policy: str) -> bool:
+    row = get_policy(policy)
+    return row.adaptive or row.eviction is EvictionKind.DYNAMIC
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedPoint:
+    """A point that gave no result, and why. `error` is the exception."""
+
+    point: PointConfig
+    error: Exception
+
+    @property
+    def reason(self) -> str:
+        """One line for reports."""
+        if isinstance(self.error, UsageError):
+            return str(self.error)
+        return " ".join(f"{type(self.error).__name__}: {self.error}".split())
+
+
+@dataclass(kw_only=True)
+class SweepResult:
+    """What became of each point; `interrupted`: Ctrl-C ended the sweep before its last point."""
+
+    finished: list[PointConfig] = field(default_factory=list)
+    skipped: list[PointConfig] = field(default_factory=list)
+    failed: list[FailedPoint] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def run_sweep(
+    points: Sequence[PointConfig],
+    *,
+    run: Callable[[int, PointConfig], None],
+    is_finished: Callable[[PointConfig], bool],
+    on_failed: Callable[[FailedPoint], None],
+) -> SweepResult:
+    """Run every point that is not finished yet; one that fails does not stop the others.
+
+    `run(index, point)` runs the point and keeps its result before it returns, so whatever happens
+    later loses nothing. Ctrl-C ends the sweep: the point in work is lost, the result says so.
+    """
+    result = SweepResult()
+    for index, point in enumerate(points):
+        if is_finished(point):
+            result.skipped.append(point)
+            continue
+        try:
+            run(index, point)
+        except KeyboardInterrupt:
+            result.interrupted = True
+            break
+        except Exception as error:  # out of memory at one batch size must not end the sweep
+            failed = FailedPoint(point=point, error=error)
+            result.failed.append(failed)
+            on_failed(failed)
+        else:
+            result.finished.append(point)
+    return result

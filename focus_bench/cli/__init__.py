@@ -1,0 +1,1 @@
+"""The commands: where engine, simulator, workloads and reports are put together."""

@@ -1,0 +1,115 @@
+"""focus-bench generate: completes one prompt and shows its blocks filling in."""
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from focus_bench.cli.flags import takes
+from focus_bench.cli.options import GenerateFlags
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from focus_bench.report.blockview import BlockView
+    from focus_bench.scheduling.plan import Outcome, Plan
+    from focus_bench.workloads.tokenizers import Tokenizer
+
+
+@takes(GenerateFlags)
+def command(flags: GenerateFlags) -> int:
+    """Complete one prompt, position by position."""
+    import sys
+    import time
+
+    from rich.live import Live
+    from rich.text import Text
+
+    from focus_bench.api import Engine
+    from focus_bench.report.console import is_live, make_console
+
+    engine = Engine(
+        flags.model,
+        load_format=flags.load_format,
+        device=flags.device,
+        dtype=flags.dtype,
+        gpu_memory_utilization=flags.gpu_memory_utilization,
+        mask_token_id=flags.mask_token_id,
+        tokenizer=flags.tokenizer,
+        seed=flags.seed,
+    )
+    console = make_console()
+    live = None
+    if flags.stream and is_live(console):
+        live = Live(console=console, auto_refresh=False)
+
+    def on_step(plan: "Plan", outcome: "Outcome") -> None:
+        view = block_view_of(plan, outcome, engine.tokenizer)
+        if view is None:
+            return
+        if live is None:
+            console.print(view)
+        else:
+            _show(view, live)
+            time.sleep(flags.frame_s)
+
+    with live if live is not None else contextlib.nullcontext():
+        (completion,) = engine.generate(
+            flags.prompt,
+            policy=flags.policy,
+            max_new_tokens=flags.max_new_tokens,
+            block_length=flags.block_length,
+            alpha=flags.alpha,
+            threshold=flags.threshold,
+            temperature=flags.temperature,
+            top_k=flags.top_k,
+            top_p=flags.top_p,
+            acceptance=flags.acceptance,
+            importance=flags.importance,
+            chat=not flags.raw,
+            on_step=on_step if flags.stream else None,
+        )
+    console.print(Text(completion.text), soft_wrap=True)
+    messages = make_console(sys.stderr)
+    summary = f"{len(completion.token_ids)} tokens on {engine.hardware}"
+    messages.print(
+        f"({'; '.join((summary, completion.finish_reason, *completion.notes))})", soft_wrap=True
+    )
+    if engine.has_dummy_weights:
+        messages.print("The weights are random, so the text means nothing.")
+    return 0
+
+
+def _show(view: "BlockView", live: "Live") -> None:
+    """Redraw the block in place; a full one stays above, and the next goes on below it."""
+    from rich.text import Text
+
+    from focus_bench.report.blockview import CellState
+
+    masks = (CellState.MASKED, CellState.EVICTED)
+    if not any(state in masks for state in view.states):
+        live.console.print(view)
+        live.update(Text(), refresh=True)
+    else:
+        live.update(view, refresh=True)
+
+
+def block_view_of(plan: "Plan", outcome: "Outcome", tokenizer: "Tokenizer") -> "BlockView | None":
+    """The first row's block after a step; None where nothing was to be decoded."""
+    from focus_bench.report.blockview import block_view
+
+    if not len(plan.rows) or bool(plan.feed.commit[0]):
+        return None
+    block = plan.block
+    now = outcome.decoded[0]
+    tokens = [
+        int(new if is_new else old)
+        for new, old, is_new in zip(outcome.tokens[0], block.tokens[0], now, strict=True)
+    ]
+    return block_view(
+        [tokenizer.decode([token], skip_special=False) for token in tokens],
+        start=int(block.block_start[0]),
+        step=int(block.block_steps[0]) + 1,
+        decoded_before=block.decoded[0],
+        fed=plan.feed.positions[0],
+        kept=outcome.kept[0],
+        decoded_now=now,
+    )

@@ -1,0 +1,109 @@
+"""From the flags of run and simulate to the points of a sweep."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from focus_bench.bench.sweep import Axes, expand
+from focus_bench.cli.options import PointFlags
+from focus_bench.core.config import (
+    DecodeConfig,
+    EngineConfig,
+    PointConfig,
+    SamplingConfig,
+    SchedulerConfig,
+    WorkloadConfig,
+)
+from focus_bench.core.errors import UsageError
+
+Value = TypeVar("Value")
+
+
+def points_from_flags(flags: PointFlags, *, device: str = "auto") -> tuple[PointConfig, ...]:
+    """The points that the flags span, in the order in which they run. Raises UsageError."""
+    models = comma_list("--model", flags.model, str, "names")
+    engine = EngineConfig(
+        model=models[0],
+        load_format=flags.load_format,
+        device=device,
+        dtype=flags.dtype,
+        gpu_memory_utilization=flags.gpu_memory_utilization,
+        mask_token_id=flags.mask_token_id,
+    )
+    base = PointConfig(
+        engine=engine,
+        decode=DecodeConfig(
+            steps=flags.steps,
+            retain=flags.retain,
+            select=flags.select,
+            focus_min_batch=flags.focus_min_batch,
+        ),
+        sampling=SamplingConfig(
+            temperature=flags.temperature, top_k=flags.top_k, top_p=flags.top_p
+        ),
+        scheduler=SchedulerConfig(
+            kind=flags.scheduler,
+            page_size=flags.page_size,
+            num_pages=flags.num_pages,
+            max_prefill_tokens=flags.max_prefill_tokens,
+            stop_tokens=not flags.ignore_eos,
+            repetition_guard=flags.repetition_guard,
+        ),
+        workload=WorkloadConfig(
+            dataset_path=flags.dataset_path,
+            num_prompts=flags.num_prompts,
+            max_new_tokens=flags.max_new_tokens,
+            request_rate=flags.request_rate,
+            burstiness=flags.burstiness,
+            max_concurrency=flags.max_concurrency,
+            shuffle=flags.shuffle,
+            repeat=flags.repeat,
+            download=flags.download,
+            ignore_eos=flags.ignore_eos,
+            tokenizer=flags.tokenizer,
+            random_input_len=flags.random_input_len,
+            random_output_len=flags.random_output_len,
+        ),
+        seed=flags.seed,
+    )
+    block_lengths: tuple[int, ...] = ()
+    if flags.block_length is not None:
+        block_lengths = comma_list("--block-length", flags.block_length, int, "whole numbers")
+    axes = Axes(
+        models=models,
+        datasets=comma_list("--dataset", flags.dataset, str, "names"),
+        block_lengths=block_lengths,
+        batch_sizes=comma_list("--batch-size", flags.batch_size, int, "whole numbers"),
+        alphas=comma_list("--alpha", flags.alpha, float, "numbers"),
+        thresholds=comma_list("--threshold", flags.threshold, float, "numbers"),
+        strategies=comma_list("--unmasking-strategy", flags.unmasking_strategy, str, "names"),
+        policies=comma_list("--policy", flags.policy, str, "names"),
+        acceptance=flags.acceptance,
+        importance=flags.importance,
+    )
+    return expand(axes, base)
+
+
+def comma_list(
+    flag: str, text: str, convert: Callable[[str], Value], what: str
+) -> tuple[Value, ...]:
+    """The values of a comma list, in order; raises UsageError naming the flag and the value."""
+    values = []
+    for item in text.split(","):
+        try:
+            if not item.strip():
+                raise ValueError
+            values.append(convert(item.strip()))
+        except ValueError:
+            raise UsageError(flag, item.strip(), f"{what}, separated by commas") from None
+    return tuple(values)
+
+
+def key_values(flag: str, items: list[str] | None) -> dict[str, str]:
+    """KEY=VALUE items as a dictionary; raises UsageError for an item without "=" or key."""
+    pairs: dict[str, str] = {}
+    for item in items or []:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise UsageError(flag, item, "KEY=VALUE")
+        pairs[key] = value
+    return pairs

@@ -1,0 +1,256 @@
+"""What run and simulate share: the result folder, progress, the final report and the exit code.
+
+Knows neither engine nor simulator; what a point runs on comes as a Campaign.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from focus_bench.bench.sweep import FailedPoint, SweepResult, run_sweep
+from focus_bench.bench.workload_cache import WorkloadCache
+from focus_bench.cli.options import PointFlags
+from focus_bench.cli.points import key_values
+from focus_bench.core.config import PointConfig
+from focus_bench.core.errors import UsageError
+from focus_bench.core.records import RunRecord
+from focus_bench.core.workload import Workload
+from focus_bench.report.atomic import write_atomic
+from focus_bench.report.console import make_console
+from focus_bench.report.export import csv_text
+from focus_bench.report.folder import ResultFolder, load_folder
+from focus_bench.report.formats import number
+from focus_bench.report.goodput import GoodputThresholds
+from focus_bench.report.manifest import PlannedPoint, new_manifest
+from focus_bench.report.progress import SweepProgress
+from focus_bench.report.results import PointResult, result_of
+from focus_bench.report.tables import failures_table, plan_table, results_table
+from focus_bench.scheduling.recorder import Recorder
+
+FAILED_POINTS_FILE = "failed_points.csv"
+SOME_FAILED = 1
+INTERRUPTED = 130
+
+
+@dataclass(kw_only=True)
+class Sink:
+    """Takes what a point gives, while it runs and when it has ended."""
+
+    folder: ResultFolder
+    goodput: GoodputThresholds | None
+    progress: SweepProgress
+    console: Console
+
+    def on_progress(self, recorder: Recorder) -> None:
+        """A step has ended."""
+        self.progress.update(recorder.num_finished, recorder.output_tokens)
+
+    def store(
+        self,
+        point: PointConfig,
+        workload: Workload,
+        run: RunRecord,
+        *,
+        hardware: str,
+        repeats: tuple[float, ...] = (),
+    ) -> PointResult:
+        """Keep a result, with all files of the folder made anew."""
+        result = result_of(
+            point,
+            run,
+            provenance=workload.provenance,
+            hardware=hardware,
+            goodput=self.goodput,
+            repeats=repeats,
+        )
+        self.folder.add_point(result, run)
+        return result
+
+    def describe(self, result: PointResult) -> str:
+        """A result in a few words, for the line that progress leaves behind."""
+        throughput = number(result.metrics.output_throughput)
+        failed = result.metrics.num_failed
+        return f"{throughput} tok/s" + (f", {failed} requests failed" if failed else "")
+
+    def say(self, line: str) -> None:
+        """A line of progress."""
+        self.console.print(line, soft_wrap=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """Points on one piece of hardware. `run(point, workload, sink)` runs one and stores it."""
+
+    points: tuple[PointConfig, ...]
+    source: str
+    hardware: str
+    run: Callable[[PointConfig, Workload, Sink], str]
+
+    def planned(self) -> tuple[PlannedPoint, ...]:
+        """What run.json says is to be done."""
+        return tuple(
+            PlannedPoint(
+                point_hash=point.hash(), source=self.source, hardware=self.hardware, config=point
+            )
+            for point in self.points
+        )
+
+
+@dataclass(kw_only=True)
+class _Totals:
+    """What became of all campaigns."""
+
+    failed: list[tuple[Campaign, FailedPoint]] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def run_campaigns(
+    campaigns: Sequence[Campaign],
+    *,
+    command: str,
+    flags: PointFlags,
+    workloads: WorkloadCache,
+    machine: Mapping[str, str] | None = None,
+) -> int:
+    """Run all points of all campaigns, keep and show the results; returns the exit code.
+
+    Data that cannot be had is a usage error before anything runs. What is in the folder already
+    (--resume) is not run again.
+    """
+    goodput = GoodputThresholds.parse([i for item in flags.goodput or [] for i in item.split()])
+    for campaign in campaigns:
+        for point in campaign.points:
+            workloads.of(point)
+    manifest = new_manifest(
+        tuple(planned for campaign in campaigns for planned in campaign.planned()),
+        command=command,
+        seed=flags.seed,
+        machine=machine,
+        metadata=key_values("--metadata", flags.metadata),
+    )
+    if flags.resume and flags.output_dir is None:
+        raise UsageError("--resume", "no --output-dir", "--resume with --output-dir FOLDER")
+    path = flags.output_dir or _new_folder(command.split()[0])
+    totals = _Totals()
+    with ResultFolder.create(path, manifest, resume=flags.resume) as folder:
+        num_points = sum(len(campaign.points) for campaign in campaigns)
+        messages = make_console(sys.stderr, quiet=flags.quiet)
+        with SweepProgress(messages, num_points) as progress:
+            sink = Sink(folder=folder, goodput=goodput, progress=progress, console=messages)
+            for campaign in campaigns:
+                result = _run_campaign(campaign, workloads, sink)
+                totals.failed += [(campaign, failed) for failed in result.failed]
+                totals.interrupted = result.interrupted
+                if result.interrupted:
+                    break
+        _write_failed(path, totals.failed)
+        _show(folder.results, path, quiet=flags.quiet)
+    return _exit_code(folder.results, totals)
+
+
+def _run_campaign(campaign: Campaign, workloads: WorkloadCache, sink: Sink) -> SweepResult:
+    def run(index: int, point: PointConfig) -> None:
+        workload = workloads.of(point)
+        sink.progress.begin_point(_label(campaign, point), len(workload.requests))
+        sink.progress.end_point(campaign.run(point, workload, sink))
+
+    def is_finished(point: PointConfig) -> bool:
+        done = sink.folder.finished(point, campaign.source, campaign.hardware) is not None
+        if done:
+            sink.progress.begin_point(_label(campaign, point), 0)
+            sink.progress.end_point("finished before, skipped")
+        return done
+
+    def on_failed(failed: FailedPoint) -> None:
+        sink.progress.end_point(f"failed: {failed.reason}")
+        if not isinstance(failed.error, UsageError):  # nobody foresaw it: say where it happened
+            traceback.print_exception(failed.error)
+
+    return run_sweep(campaign.points, run=run, is_finished=is_finished, on_failed=on_failed)
+
+
+def show_plan(campaigns: Sequence[Campaign], flags: PointFlags) -> int:
+    """--dry-run: print the points, and with --resume which of them are finished."""
+    done: set[tuple[str, str, str]] = set()
+    if flags.resume and flags.output_dir is not None and flags.output_dir.is_dir():
+        done = {result.key for result in load_folder(flags.output_dir).results}
+    console = make_console(quiet=flags.quiet)
+    for campaign in campaigns:
+        finished = [
+            (point.hash(), campaign.source, campaign.hardware) in done for point in campaign.points
+        ]
+        console.print(f"{campaign.source} on {campaign.hardware}")
+        console.print(plan_table(campaign.points, finished if flags.resume else None))
+    return 0
+
+
+def _label(campaign: Campaign, point: PointConfig) -> str:
+    parts = [
+        campaign.source,
+        point.decode.policy,
+        f"batch {point.scheduler.batch_size}",
+        f"B {point.decode.block_length}",
+        f"alpha {point.decode.alpha:g}",
+        point.engine.model,
+        point.workload.dataset,
+    ]
+    return " ".join(parts)
+
+
+def _show(results: Sequence[PointResult], path: Path, *, quiet: bool) -> None:
+    console = make_console(quiet=quiet)
+    console.print(results_table(results))
+    failures = failures_table(results)
+    if failures is not None:
+        console.print(failures)
+    console.print(f"results: {path}", soft_wrap=True)
+
+
+def _exit_code(results: Sequence[PointResult], totals: _Totals) -> int:
+    """0, or 1 with what failed on stderr, or 130 after Ctrl-C."""
+    if totals.interrupted:
+        print("focus-bench: interrupted; finished points are kept", file=sys.stderr)
+        return INTERRUPTED
+    problems = [
+        f"point {failed.point.hash()} ({_label(campaign, failed.point)}): {failed.reason}"
+        for campaign, failed in totals.failed
+    ]
+    problems += [
+        f"point {result.point_hash} ({result.source} {result.point.decode.policy}, batch "
+        f"{result.point.scheduler.batch_size}): {result.metrics.num_failed} of "
+        f"{result.metrics.num_requests} requests failed"
+        for result in results
+        if result.metrics.num_failed
+    ]
+    for problem in problems:
+        print(f"focus-bench: failed: {problem}", file=sys.stderr)
+    return SOME_FAILED if problems else 0
+
+
+def _write_failed(path: Path, failed: Sequence[tuple[Campaign, FailedPoint]]) -> None:
+    """failed_points.csv says which points gave no result and why; absent where all did."""
+    file = path / FAILED_POINTS_FILE
+    if not failed:
+        file.unlink(missing_ok=True)
+        return
+    rows = [
+        (f.point.hash(), campaign.source, campaign.hardware, _label(campaign, f.point), f.reason)
+        for campaign, f in failed
+    ]
+    write_atomic(file, csv_text(("point_hash", "source", "hardware", "point", "reason"), rows))
+
+
+def _new_folder(command: str) -> Path:
+    """./results/TIMESTAMP-COMMAND, with a number behind it where that exists."""
+    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{command}"
+    path = Path("results") / stem
+    copy = 2
+    while path.exists():
+        path = Path("results") / f"{stem}-{copy}"
+        copy += 1
+    return path

@@ -1,0 +1,148 @@
+"""focus-bench run at the command level: what is measured, the same each time, on the CPU."""
+
+import csv
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from focus_bench.cli.main import main
+from focus_bench.core.config import POLICY_NAMES, UNMASKING_STRATEGIES
+from focus_bench.decoding.policies import POLICIES
+from focus_bench.decoding.trace import DecodeTrace
+
+BASE = ["run", "--dataset", "synthetic", "--num-prompts", "3", "--max-new-tokens", "8"]
+BASE += ["--num-warmups", "0", "--no-predict"]
+
+
+@pytest.fixture(autouse=True)
+def _without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """summary.csv as dictionaries."""
+    with (folder / "summary.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_same_command_twice_gives_the_same_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digests = []
+    for name, seed in (("first", "0"), ("second", "0"), ("third", "1")):
+        folder = tmp_path / name
+        arguments = [*BASE, "--batch-size", "2", "--seed", seed, "--output-dir", str(folder)]
+        assert main(arguments) == 0
+        out, err = capsys.readouterr()
+        assert "\x1b" not in out + err
+        assert "\r" not in out + err
+        assert "cpu" in out
+        assert "dummy weights" in out
+        digests.append([row["output_digest"] for row in rows(folder)])
+        manifest = json.loads((folder / "run.json").read_text())
+        assert manifest["machine"]["device"] == "cpu"
+        assert manifest["versions"]["torch"][0].isdigit()
+    assert digests[0] == digests[1]
+    assert all(digests[0])
+    assert digests[0] != digests[2]
+
+
+def test_throughput_counts_output_tokens_only(tmp_path: Path) -> None:
+    """A prompt of 1,000 tokens and 10 tokens out: 10 count, and so do 32 of one step."""
+    folder = tmp_path / "out"
+    common = ["run", "--dataset", "random", "--random-input-len", "1000", "--num-prompts", "1"]
+    common += ["--num-warmups", "0", "--no-predict", "--policy", "focus", "--batch-size", "1"]
+    common += ["--quiet", "--output-dir", str(folder)]
+    assert main([*common, "--max-new-tokens", "10"]) == 0
+    everything_at_once = ["--max-new-tokens", "32", "--acceptance", "synthetic:64", "--resume"]
+    assert main([*common, *everything_at_once, "--policy", "baseline"]) == 0
+    ten, whole = rows(folder)
+    for row, tokens in ((ten, 10), (whole, 32)):
+        assert row["total_output_tokens"] == str(tokens)
+        assert row["total_input_tokens"] == "1000"
+        throughput = float(row["output_throughput"])
+        assert math.isclose(throughput, tokens / float(row["duration_s"]), rel_tol=1e-9)
+    assert float(ten["tpot_count"]) == 1
+    # 1,000 prompt tokens leave 24 masks in the first block of 32.
+    assert float(whole["tokens_per_step"]) > 20
+
+
+def test_one_output_token_has_no_time_per_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    arguments = [*BASE, "--policy", "focus", "--batch-size", "1", "--output-dir", str(folder)]
+    arguments[arguments.index("8")] = "1"
+    assert main(arguments) == 0
+    (row,) = rows(folder)
+    assert row["total_output_tokens"] == "3"
+    assert row["tpot_p50_ms"] == ""
+    assert " - " in capsys.readouterr().out
+
+
+def test_repeated_runs_are_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arguments = [*BASE, "--policy", "baseline", "--batch-size", "4", "--num-runs", "3", "--quiet"]
+    assert main([*arguments, "--output-dir", str(folder)]) == 0
+    (row,) = rows(folder)
+    assert row["num_runs"] == "3"
+    low, mean, high = (
+        float(row[f"output_throughput_{name}"]) for name in ("ci95_low", "mean", "ci95_high")
+    )
+    assert low < mean < high
+
+
+def test_a_rate_that_the_driver_cannot_keep_is_reported(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arguments = [*BASE, "--policy", "focus", "--batch-size", "2", "--quiet"]
+    assert main([*arguments, "--request-rate", "100000", "--output-dir", str(folder)]) == 0
+    (row,) = rows(folder)
+    assert float(row["requested_request_rate"]) == 1e5
+    assert 0 < float(row["reached_request_rate"]) < 1e5
+
+
+def test_every_pair_of_strategy_and_policy_runs_or_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runnable = [
+        name for name in POLICY_NAMES if POLICIES[name].in_engine_run and name != "fast-dllm-v2"
+    ]
+    folder = tmp_path / "out"
+    arguments = [*BASE, "--batch-size", "2", "--quiet", "--acceptance", "confidence"]
+    arguments += ["--policy", ",".join(runnable)]
+    arguments += ["--unmasking-strategy", ",".join(UNMASKING_STRATEGIES), "--steps", "8"]
+    assert main([*arguments, "--output-dir", str(folder)]) == 0
+    ran = {(row["policy"], row["unmasking_strategy"]) for row in rows(folder)}
+    assert ran == set(product(runnable, UNMASKING_STRATEGIES))
+    assert {row["completed"] for row in rows(folder)} == {"3"}
+    refused = [name for name in POLICY_NAMES if name not in runnable]
+    assert refused == ["ideal", "fast-dllm-v2"]
+    for policy, strategy in product(refused, UNMASKING_STRATEGIES):
+        pair = ["--policy", policy, "--unmasking-strategy", strategy]
+        assert main([*BASE, "--acceptance", "confidence", *pair]) == 2
+        assert f"--policy: '{policy}'" in capsys.readouterr().err
+    assert main([*BASE, "--unmasking-strategy", "sequential"]) == 2
+    assert "--acceptance synthetic, which replaces it" in capsys.readouterr().err
+
+
+def test_a_decode_trace_is_written_and_replayed(tmp_path: Path) -> None:
+    folder, traces = tmp_path / "out", tmp_path / "traces"
+    common = [*BASE, "--policy", "focus", "--batch-size", "2", "--quiet"]
+    first = [*common, "--output-dir", str(folder), "--decode-trace", str(traces)]
+    assert main(first) == 0
+    (row,) = rows(folder)
+    (file,) = traces.iterdir()
+    assert file.name == f"{row['point_hash']}.npz"
+    trace = DecodeTrace.load(file)
+    assert np.array_equal(trace.ended_request, [0, 1, 2])
+    replayed = tmp_path / "replayed"
+    second = [*common, "--acceptance", f"replay:{file}", "--output-dir", str(replayed)]
+    assert main(second) == 0
+    (again,) = rows(replayed)
+    for name in ("processed_per_decoded", "tokens_per_step", "total_output_tokens"):
+        assert again[name] == row[name]
+    assert "replay" in again["labels"]

@@ -1,0 +1,223 @@
+"""focus-bench simulate at the command level: folders, resume, failures, and no torch."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from focus_bench.cli.main import main
+from focus_bench.report.folder import load_folder
+
+SMALL = ["simulate", "--gpu", "h200", "--dataset", "synthetic"]
+SMALL += ["--num-prompts", "4", "--max-new-tokens", "16"]
+ONE = [*SMALL, "--policy", "focus", "--batch-size", "2"]
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """summary.csv as dictionaries."""
+    with (folder / "summary.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_default_points_and_their_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert main([*SMALL, "--output-dir", str(folder), "--metadata", "why=test"]) == 0
+    out, err = capsys.readouterr()
+    found = [(row["policy"], row["batch_size"]) for row in rows(folder)]
+    assert found == [
+        (policy, batch)
+        for batch in ("8", "32")
+        for policy in ("baseline", "delayed-cache-neighbor", "focus")
+    ]
+    assert {row["source"] for row in rows(folder)} == {"predicted"}
+    manifest = json.loads((folder / "run.json").read_text())
+    assert manifest["metadata"] == {"why": "test"}
+    assert len(manifest["points"]) == 6
+    for name in ("requests.csv", "steps.csv", "results.json"):
+        assert (folder / name).stat().st_size > 0
+    assert "delayed-cache-neighbor" in out
+    for label in ("synthetic acceptance", "synthetic importance", "synthetic data", "datasheet"):
+        assert label in out
+        assert all(label in row["labels"] + row["notes"] for row in rows(folder))
+    assert "[6/6]" in err
+    assert "\x1b" not in out + err
+    assert "\r" not in out + err
+    assert err.count("\n") < 20
+
+
+def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ONE, "--quiet", "--output-dir", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_dry_run_prints_the_points_and_runs_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    arguments = [*SMALL, "--alpha", "1.2,1.5", "--batch-size", "8"]
+    assert main([*arguments, "--dry-run", "--output-dir", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "4 points" in out  # alpha is no axis of baseline and delayed-cache-neighbor
+    assert not folder.exists()
+
+
+def test_resume_runs_what_is_missing_and_duplicates_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert main([*SMALL, "--batch-size", "8", "--output-dir", str(folder)]) == 0
+    first = (folder / "summary.csv").read_text()
+    again = [*SMALL, "--batch-size", "8,4", "--output-dir", str(folder)]
+    assert main(again) == 2  # a folder with results is not overwritten
+    assert "--resume" in capsys.readouterr().err
+    assert main([*again, "--resume", "--dry-run"]) == 0
+    plan = capsys.readouterr().out
+    assert (plan.count("finished"), plan.count("to do")) == (3, 3)
+    assert main([*again, "--resume"]) == 0
+    assert capsys.readouterr().err.count("skipped") == 3
+    whole = (folder / "summary.csv").read_text()
+    assert whole.startswith(first)
+    assert len(rows(folder)) == 6
+    assert len({row["point_hash"] for row in rows(folder)}) == 6
+    assert main([*again, "--resume"]) == 0
+    assert (folder / "summary.csv").read_text() == whole
+
+
+def test_hardware_is_an_axis(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arguments = [*ONE, "--quiet", "--output-dir", str(folder)]
+    arguments[arguments.index("h200")] = "h200,a100-sxm4-80g"
+    assert main(arguments) == 0
+    fast, slow = (float(row["output_throughput"]) for row in rows(folder))
+    assert fast > slow
+
+
+def test_requests_that_never_fit_fail_by_name_and_the_others_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of ten prompts five need more pages than there are."""
+    lengths = [40, 400] * 5
+    data = tmp_path / "mixed.jsonl"
+    lines = [
+        json.dumps(
+            {
+                "conversations": [
+                    {"from": "human", "value": "x" * length},
+                    {"from": "gpt", "value": "y" * 20},
+                ]
+            }
+        )
+        for length in lengths
+    ]
+    data.write_text("\n".join(lines))
+    folder = tmp_path / "out"
+    arguments = ["simulate", "--gpu", "h200", "--dataset-path", str(data), "--num-prompts", "10"]
+    arguments += ["--max-new-tokens", "16", "--policy", "focus", "--batch-size", "4"]
+    arguments += ["--num-pages", "4", "--page-size", "32", "--output-dir", str(folder)]
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert "5 of 10 requests failed" in err
+    assert "the whole pool" in out
+    (row,) = rows(folder)
+    assert (row["completed"], row["failed"]) == ("5", "5")
+    assert row["total_output_tokens"] == str(5 * 16)
+    expected = 5 * 16 / float(row["duration_s"])
+    assert float(row["output_throughput"]) == pytest.approx(expected)
+
+
+def test_a_point_that_cannot_run_is_recorded_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The weights of an 8 B model do not fit into a hundredth of an H200."""
+    folder = tmp_path / "out"
+    arguments = [*ONE, "--model", "sdar-8b,dummy-tiny", "--output-dir", str(folder)]
+    arguments += ["--gpu-memory-utilization", "0.01"]
+    assert main(arguments) == 1
+    err = capsys.readouterr().err
+    assert "bytes wanted" in err
+    assert "Traceback" not in err
+    assert [row["model"] for row in rows(folder)] == ["dummy-tiny"]
+    with (folder / "failed_points.csv").open(newline="") as file:
+        (failed,) = csv.DictReader(file)
+    assert "sdar-8b" in failed["point"]
+    assert "bytes had" in failed["reason"]
+    arguments[-1] = "0.9"
+    assert main([*arguments, "--resume"]) == 0
+    assert not (folder / "failed_points.csv").exists()
+
+
+def test_an_interruption_keeps_finished_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from focus_bench import api
+
+    simulate = api.simulate
+
+    def interrupted(point, *arguments, **options):  # type: ignore[no-untyped-def]
+        if point.decode.policy == "focus":
+            raise KeyboardInterrupt
+        return simulate(point, *arguments, **options)
+
+    monkeypatch.setattr(api, "simulate", interrupted)
+    folder = tmp_path / "out"
+    assert main([*SMALL, "--batch-size", "8", "--output-dir", str(folder)]) == 130
+    out, err = capsys.readouterr()
+    assert "interrupted" in err
+    assert "delayed-cache-neighbor" in out
+    policies = [result.point.decode.policy for result in load_folder(folder).results]
+    assert policies == ["baseline", "delayed-cache-neighbor"]
+
+
+def test_a_rate_that_cannot_be_kept_shows_the_rate_that_was_reached(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arguments = [*ONE, "--quiet", "--request-rate", "1000000", "--output-dir", str(folder)]
+    assert main(arguments) == 0
+    (row,) = rows(folder)
+    assert float(row["requested_request_rate"]) == 1e6
+    assert 0 < float(row["reached_request_rate"]) < 1e6
+
+
+RUN_WITHOUT_TORCH = """
+import sys
+from focus_bench.cli.main import main
+code = main(sys.argv[1:])
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "triton"}))
+sys.exit(code)
+"""
+
+
+def test_no_command_but_those_that_run_a_model_loads_torch(tmp_path: Path) -> None:
+    """Also: the C locale, in which Python would write ASCII, and a pipe get plain whole lines."""
+    data = tmp_path / "data" / "many.json.gz"
+    data.parent.mkdir()
+    import gzip
+
+    texts = ["Привет, мир", "你好,世界", "emoji 🎉", "plain"]
+    conversations = [
+        {"conversations": [{"from": "human", "value": t}, {"from": "gpt", "value": t * 3}]}
+        for t in texts
+    ]
+    data.write_bytes(gzip.compress(json.dumps(conversations, ensure_ascii=False).encode()))
+    folder = tmp_path / "Ergebnis-ü"
+    arguments = ["simulate", "--gpu", "h200", "--dataset-path", str(data.parent)]
+    arguments += ["--num-prompts", "4", "--max-new-tokens", "8", "--output-dir", str(folder)]
+    for command in (arguments, ["report", str(folder)]):
+        done = subprocess.run(
+            [sys.executable, "-c", RUN_WITHOUT_TORCH, *command],
+            cwd=tmp_path,
+            env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith(b"[]\n")
+        assert b"\x1b" not in done.stdout + done.stderr
+        assert b"\r" not in done.stdout + done.stderr
+        assert b"focus" in done.stdout
+    assert (folder / "run.json").is_file()
