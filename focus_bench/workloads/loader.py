@@ -27,9 +27,10 @@ from focus_bench.workloads.rows import (
 )
 from focus_bench.workloads.sources import SourceValues, content_sha256, find_source
 from focus_bench.workloads.synthetic import fixed_length_rows, sharegpt_shaped_rows
+from focus_bench.workloads.tasks.workload import ORIGIN, TASK_DATASETS, task_rows
 from focus_bench.workloads.tokenizers import Tokenizer
 
-DATASETS = (*FORMATS, "synthetic", "random")
+DATASETS = (*FORMATS, *TASK_DATASETS, "synthetic", "random")
 _BATCH_ROWS = 256  # rows tokenized at once: enough for the tokenizer's threads
 _SYNTHETIC_TRIES = 50  # rows drawn per request wanted, before lengths that never fit give up
 
@@ -196,7 +197,12 @@ def _made_up(
         raise UsageError(
             "--dataset-path", config.dataset_path, f"no path with --dataset {config.dataset}"
         )
-    if config.dataset == "random":
+    name, origin = "synthetic", "synthetic"
+    if config.dataset in TASK_DATASETS:
+        name, origin = config.dataset, ORIGIN
+        rows = task_rows(config.dataset, seed)
+    elif config.dataset == "random":
+        name = "random"
         output = config.random_output_len
         rows = fixed_length_rows(
             limits.tokenizer,
@@ -209,11 +215,10 @@ def _made_up(
     tries = islice(rows, _SYNTHETIC_TRIES * config.num_prompts)
     selection = _select(tries, config.num_prompts, limits)
     notes = [note] if note else []
-    name = "random" if config.dataset == "random" else "synthetic"
     _check_enough(selection, config, name, notes)
     provenance = Provenance(
         dataset=name,
-        origin="synthetic",
+        origin=origin,
         tokenizer=limits.tokenizer.name,
         rows_read=selection.rows_read,
         rows_kept=len(selection.prompts),

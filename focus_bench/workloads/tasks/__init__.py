@@ -1,0 +1,1 @@
+"""Tasks with checkable answers, made from a seed: what the bundled model learns."""
