@@ -49,8 +49,10 @@ class Policy:
 
     @property
     def may_recompute(self) -> bool:
-        """Whether K/V dropped at a preemption can be recomputed without changing tokens."""
-        return self.freezing is Freezing.NONE and not self.adaptive
+        """Whether K/V dropped at a preemption can be recomputed without changing tokens: only if
+        each step feeds the whole block, so that no K/V of the current block outlives a step.
+        """
+        return self.freezing is Freezing.NONE and not self.adaptive and not self.sub_block_length
 
 
 _ROWS = (

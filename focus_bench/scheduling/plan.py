@@ -40,6 +40,7 @@ class Plan:
     lists the request's pages in token order (read the entries that its length needs).
     `dropped_swaps`: requests whose host copies are no longer needed. `shifted_logits`: the logits
     of row i decode position i + 1 (Fast-dLLM v2). `history[n]`: tokens before the block.
+    `preemptions`: requests that lost slot and pages for this step, those to recompute included.
     """
 
     index: int
@@ -55,6 +56,7 @@ class Plan:
     shifted_logits: bool
     num_waiting: int
     pages_used: int
+    preemptions: int
 
     @property
     def history(self) -> IntArray:
@@ -91,13 +93,18 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRequest:
-    """A request that ended in this step, with its output (cut, as the user sees it)."""
+    """A request that ended in this step, with its output (cut, as the user sees it).
+
+    `ended_at`: output tokens up to the end; one more than in the output if a stop token ended it
+    and is excluded.
+    """
 
     request_id: int
     reason: str
     error: str
     num_output_tokens: int
     output_ids: TokenArray
+    ended_at: int
     prompt_tokens: int
     max_new_tokens: int
     preemptions: int

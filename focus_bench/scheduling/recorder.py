@@ -113,7 +113,7 @@ class Recorder:
                 context_tokens=int(plan.history.sum()),
                 num_waiting=plan.num_waiting,
                 pages_used=plan.pages_used,
-                preemptions=len(plan.swap_out),
+                preemptions=plan.preemptions,
             )
         )
 
@@ -129,7 +129,7 @@ class Recorder:
         for request in finished:
             i = request.request_id
             if self.trace is not None:
-                self.trace.add_end(i, request.num_output_tokens, request.reason)
+                self.trace.add_end(i, request.ended_at, request.reason)
             self._outputs[i] = request.output_ids
             counters = {name: int(values[i]) for name, values in self._counters.items()}
             self._requests.append(

@@ -154,7 +154,7 @@ class Scheduler:
         """The next step, or None if nothing can run (no request, or all wait for arrivals)."""
         if self._in_flight is not None:
             raise RuntimeError("the previous plan was not committed")
-        swap_out = self._make_room()
+        swap_out, preemptions = self._make_room()
         swap_in = [] if swap_out else self._admit()
         prefill = self._plan_prefill()
         rows = np.flatnonzero(self._decoding)
@@ -177,15 +177,19 @@ class Scheduler:
             shifted_logits=self.policy.shifted_logits,
             num_waiting=self.num_waiting,
             pages_used=self.pool.num_used,
+            preemptions=preemptions,
         )
         self._dropped_swaps.clear()
         self._step += 1
         self._in_flight = plan
         return plan
 
-    def _make_room(self) -> list[Swap]:
-        """Give each row the page of its new block, oldest first; preempt the youngest if short."""
+    def _make_room(self) -> tuple[list[Swap], int]:
+        """Give each row the page of its new block, oldest first; preempt the youngest if short.
+        Returns what is copied to the host, and how many requests were preempted.
+        """
         swaps: list[Swap] = []
+        preemptions = 0
         growing = [r for s in self._growing if (r := self._slots[s]) is not None]
         for request in sorted(growing, key=lambda r: r.order):
             if request.phase is not Phase.DECODE:
@@ -196,12 +200,13 @@ class Scheduler:
                 victim = max((r for r in self._slots if r is not None), key=lambda r: r.order)
                 swap = self._preempt(victim)
                 swaps.extend([swap] if swap else [])
+                preemptions += 1
                 if victim is request:
                     break
             else:
                 self._allocate(request, need)
         self._growing.clear()
-        return swaps
+        return swaps, preemptions
 
     def _admit(self) -> list[Swap]:
         """Give slots and pages to waiting requests in order, while both last."""
@@ -281,7 +286,7 @@ class Scheduler:
             self._visible[rows[row]] = visible_before[row]
             self._finish(request, int(visible_before[row]), "error", message)
         for row, end in ends.items():
-            self._visible[rows[row]] = end.output_tokens
+            self._visible[rows[row]] = self._shown_tokens(end.output_tokens, end.reason)
         visible_now = self._visible[rows] - visible_before
         for row, end in ends.items():
             self._finish(self._request_at(int(rows[row])), end.output_tokens, end.reason)
@@ -324,10 +329,10 @@ class Scheduler:
                 length_at=int(target[row]) if length_ends[row] else None,
                 repetition_at=repetition.get(row),
             )
-            if row in outcome.ends:
-                tokens, reason = outcome.ends[row]
-                reached = tokens <= visible[row]
-                end = End(output_tokens=tokens, reason=reason) if reached else end
+            traced = outcome.ends.get(row)
+            if traced is not None and traced[0] <= visible[row]:
+                replayed = End(output_tokens=traced[0], reason=traced[1])
+                end = min(replayed, end or replayed, key=lambda e: e.output_tokens)
             if end is not None:
                 ends[row] = end
         return ends
@@ -424,9 +429,7 @@ class Scheduler:
             current = self.state.tokens[request.slot]
         elif request.saved is not None:
             current = request.saved.tokens[0]
-        output = request.output_tokens(current, count)
-        if reason == "stop" and not self.config.include_stop_token:
-            output = output[:-1]
+        output = request.output_tokens(current, self._shown_tokens(count, reason))
         if request.phase is Phase.SWAPPED:
             self._dropped_swaps.append(request.request_id)
         if request.slot >= 0:
@@ -435,13 +438,13 @@ class Scheduler:
             self._waiting.remove(request)
         request.phase = Phase.FINISHED
         del self._requests[request.request_id]
-        self._report_finished(request, reason, error, output)
+        self._report_finished(request, reason, error, output, ended_at=count)
 
     def _end_outside_step(self, request: Request, reason: str, error: str) -> None:
-        self._report_finished(request, reason, error, _NO_TOKENS)
+        self._report_finished(request, reason, error, _NO_TOKENS, ended_at=0)
 
     def _report_finished(
-        self, request: Request, reason: str, error: str, output: TokenArray
+        self, request: Request, reason: str, error: str, output: TokenArray, *, ended_at: int
     ) -> None:
         self._finished.append(
             FinishedRequest(
@@ -450,6 +453,7 @@ class Scheduler:
                 error=error,
                 num_output_tokens=len(output),
                 output_ids=output,
+                ended_at=ended_at,
                 prompt_tokens=request.spec.num_prompt_tokens,
                 max_new_tokens=request.spec.max_new_tokens,
                 preemptions=request.preemptions,
@@ -465,6 +469,10 @@ class Scheduler:
         request.slot = -1
 
     # -- small facts ---------------------------------------------------------------------------
+
+    def _shown_tokens(self, count: int, reason: str) -> int:
+        """Output tokens that the user sees of an output that ended after `count`."""
+        return count - (reason == "stop" and not self.config.include_stop_token)
 
     def _max_tokens(self, request: Request) -> int:
         """Cache positions that the request can come to hold: whole blocks."""

@@ -1,5 +1,7 @@
 """Puts a run together from one point: pages, scheduler, recorder, loop; for any executor."""
 
+import dataclasses
+
 from focus_bench.core.config import PointConfig
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.workload import Workload
@@ -38,9 +40,12 @@ def build_loop(
     decode_trace: bool = False,
 ) -> ServingLoop:
     """A serving loop over a fresh scheduler; `source` is "measured" or "predicted"."""
-    decode = point.decode
+    decode, config = point.decode, point.scheduler
+    if point.acceptance.kind == "replay":
+        # A replay has no tokens to scan: its trace knows where stops and repetitions were.
+        config = dataclasses.replace(config, stop_tokens=False, repetition_guard=False)
     scheduler = Scheduler(
-        point.scheduler,
+        config,
         decode,
         num_pages=num_pages,
         stop_token_ids=() if point.workload.ignore_eos else spec.stop_token_ids,

@@ -1,4 +1,4 @@
-"""Synthetic acceptance and importance: distributions, presets, scatter, keys; sizes by simulation."""
+"""Synthetic acceptance and importance: distributions, presets, scatter, keys, simulated sizes."""
 
 import math
 

@@ -161,8 +161,8 @@ def test_unknown_policy_is_refused_by_name() -> None:
         get_policy("fokus")
 
 
-def test_only_policies_that_never_freeze_may_recompute() -> None:
-    assert {name for name, p in POLICIES.items() if p.may_recompute} == {"baseline", "fast-dllm-v2"}
+def test_only_the_policy_that_feeds_whole_blocks_may_recompute() -> None:
+    assert {name for name, p in POLICIES.items() if p.may_recompute} == {"baseline"}
 
 
 @pytest.mark.parametrize(("batch", "chosen"), [(1, "baseline"), (15, "baseline"), (16, "focus")])

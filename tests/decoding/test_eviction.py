@@ -432,8 +432,8 @@ def slow_importance(q: np.ndarray, k: np.ndarray) -> list[float]:
         for i in range(num_masked):
             scores = []
             for j in range(num_masked):
-                dot = sum(float(a) * float(b) for a, b in zip(q[i, head], k[j, head // group]))
-                scores.append(dot / math.sqrt(head_dim))
+                pairs = zip(q[i, head].tolist(), k[j, head // group].tolist(), strict=True)
+                scores.append(sum(a * b for a, b in pairs) / math.sqrt(head_dim))
             pooled = [max(scores[max(0, j - 1) : j + 2]) for j in range(num_masked)]
             weights = [math.exp(score - max(pooled)) for score in pooled]
             for j in range(num_masked):

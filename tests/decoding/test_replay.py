@@ -243,7 +243,11 @@ def refused(path: Path) -> None:
 def test_files_that_are_no_traces_are_refused_by_name(tmp_path: Path) -> None:
     refused(tmp_path / "missing.npz")
     refused(tmp_path)
-    for name, content in {"empty": b"", "text.npz": b"policy,block\n", "zip.npz": b"PK\3\4"}.items():
+    for name, content in {
+        "empty": b"",
+        "text.npz": b"policy,block\n",
+        "zip.npz": b"PK\3\4",
+    }.items():
         (tmp_path / name).write_bytes(content)
         refused(tmp_path / name)
     np.save(tmp_path / "array.npy", np.arange(3))

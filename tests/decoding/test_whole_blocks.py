@@ -1,4 +1,4 @@
-"""Whole blocks, driven step by step: the invariants that every policy keeps from start to commit."""
+"""Whole blocks, driven step by step: invariants that every policy keeps from start to commit."""
 
 import dataclasses
 
