@@ -41,6 +41,8 @@ class EngineExecutor:
             raise UsageError(
                 "--policy", policy.name, f"policies without eviction ({model.spec.name}: 1 layer)"
             )
+        if policy.shifted_logits:
+            raise UsageError("--policy", policy.name, "policies without shifted logits")
         self._model = model
         self._cache = cache
         self._rules = rules

@@ -50,8 +50,11 @@ def run_point(
     """Serve `workload` on `model` as `point` says; returns the measured record.
 
     `on_progress` is called after each step with the recorder, `on_step` with each plan and its
-    outcome. Raises UsageError or CapacityError before the first step for what cannot run.
+    outcome. Raises UsageError or CapacityError before the first step for what cannot run, a mask
+    token in a prompt included.
     """
+    for request in workload.requests:
+        _check_prompt(model, request)
     num_pages = _num_pages(model, point, workload)
     cache = PagedKVCache(
         model.spec,
@@ -113,11 +116,6 @@ def generate(
     """Complete one prompt (its output is ``record.output_ids[0]``); raises UsageError naming the
     position of a mask token in the prompt, or what does not fit the model.
     """
-    masks = np.flatnonzero(prompt_ids == model.spec.mask_token_id)
-    if len(masks):
-        raise UsageError(
-            "prompt", f"mask token {model.spec.mask_token_id} at position {masks[0]}", "other ids"
-        )
     request = RequestSpec(
         request_id=0, prompt_ids=prompt_ids, max_new_tokens=point.workload.max_new_tokens
     )
@@ -171,6 +169,21 @@ class _ObservedExecutor:
         return outcome
 
 
+def _check_prompt(model: BlockDiffusionModel, request: RequestSpec) -> None:
+    """Refuse mask tokens and ids beyond the embedding: a tokenizer or mask id not this model's."""
+    ids, spec = request.prompt_ids, model.spec
+    bad = (ids == spec.mask_token_id) | (ids < 0) | (ids >= spec.vocab_size)
+    if not bad.any():
+        return
+    position = int(bad.argmax())
+    kind = "mask token" if ids[position] == spec.mask_token_id else "token"
+    raise UsageError(
+        f"prompt of request {request.request_id}",
+        f"{kind} {ids[position]} at position {position}",
+        f"ids from 0 to {spec.vocab_size - 1} other than the mask token {spec.mask_token_id}",
+    )
+
+
 def _num_pages(model: BlockDiffusionModel, point: PointConfig, workload: Workload) -> int:
     budget = memory_budget_bytes(model.device, point.engine.gpu_memory_utilization)
     page_size = point.scheduler.page_size
@@ -187,8 +200,9 @@ def _num_pages(model: BlockDiffusionModel, point: PointConfig, workload: Workloa
 
 
 def _random_ids(model: BlockDiffusionModel, rng: np.random.Generator, count: int) -> TokenArray:
-    high = min(model.spec.mask_token_id, model.spec.tokenizer_size or model.spec.vocab_size)
-    return rng.integers(0, high, size=count).astype(np.int32)
+    spec = model.spec
+    ids = rng.integers(0, (spec.tokenizer_size or spec.vocab_size) - 1, size=count)
+    return (ids + (ids >= spec.mask_token_id)).astype(np.int32)  # any but the mask token
 
 
 def _peak_memory_bytes(device: torch.device) -> int:

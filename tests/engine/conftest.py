@@ -73,8 +73,8 @@ def decisive_margins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Margins]:
         if self.needs_confidence and confidence is not None:
             for row, candidates in enumerate(kept & feed.decodable):
                 values = np.sort(confidence[row, candidates])
-                if not len(values):
-                    continue
+                if not values.any():
+                    continue  # nothing to decode, or a row that fails
                 strategy = self.decode.unmasking_strategy
                 if strategy == "low_confidence_dynamic":
                     margins.add("threshold", np.abs(values - self.decode.threshold))
@@ -111,6 +111,8 @@ def _add_selection(
     outliers = outlier_count(delta, feed.decodable)
     for row in np.flatnonzero(rules.rows_to_evict(block, feed)):
         values = np.sort(delta[row, feed.decodable[row]].astype(np.float64))
+        if not np.isfinite(values).all():
+            continue  # evicts nothing
         if len(values) == 2:
             # Pooling over a window of 3 makes two masks equal, exactly, in any arithmetic: the tie
             # rule decides.

@@ -85,7 +85,9 @@ def engine_model(reference: Qwen3ForCausalLM, **spec_changes: Any) -> sdar.SdarM
     return sdar.build(spec, lambda name: state[name])
 
 
-def random_model(*, weights_seed: int = 0, num_layers: int = 3, **spec_changes: Any) -> sdar.SdarModel:
+def random_model(
+    *, weights_seed: int = 0, num_layers: int = 3, **spec_changes: Any
+) -> sdar.SdarModel:
     """`engine_model` of a fresh random reference."""
     return engine_model(build_qwen3(seed=weights_seed, num_layers=num_layers), **spec_changes)
 
@@ -154,9 +156,7 @@ def make_requests(
     )
 
 
-def make_workload(
-    requests: Sequence[RequestSpec], max_concurrency: int | None = None
-) -> Workload:
+def make_workload(requests: Sequence[RequestSpec], max_concurrency: int | None = None) -> Workload:
     """A workload of those requests."""
     provenance = Provenance(dataset="test", origin="synthetic", tokenizer="")
     return Workload(

@@ -79,9 +79,7 @@ def decode_without_cache(
             masked = [i for i in range(start, start + block_length) if tokens[i] is None]
             drawn = {i: predict(logits[i]) for i in masked}
             confidence = {i: c for i, (_, c) in drawn.items()}
-            chosen = choose(
-                confidence, strategy=strategy, threshold=threshold, per_step=per_step
-            )
+            chosen = choose(confidence, strategy=strategy, threshold=threshold, per_step=per_step)
             for position in chosen:
                 tokens[position] = drawn[position][0]
             result.decoded.append(tuple(p - start for p in chosen))

@@ -127,10 +127,7 @@ class StoreDecoder:
             logits = self.suffix(trial, start, prefix, fed, max(progress, *fed))
             forced = self.accept({p: predict(logits[p]) for p in masked})
         prefix = self.prefix(self.store, tokens, start, fed)
-        if forced is not None:
-            selected = forced
-        else:
-            selected = self.select(prefix, masked)
+        selected = self.select(prefix, masked) if forced is None else set(forced)
         kept = fed
         if selected is not None:
             kept_masked = self.constrain(tokens, start, selected, masked, progress)
@@ -205,7 +202,7 @@ class StoreDecoder:
         self,
         tokens: list[int | None],
         start: int,
-        selected: set[int] | list[int],
+        selected: set[int],
         masked: list[int],
         progress: int,
     ) -> set[int]:
@@ -222,9 +219,7 @@ class StoreDecoder:
 
     # -- forward -------------------------------------------------------------------------------
 
-    def prefix(
-        self, store: Store, tokens: list[int | None], start: int, fed: list[int]
-    ) -> Prefix:
+    def prefix(self, store: Store, tokens: list[int | None], start: int, fed: list[int]) -> Prefix:
         ids = [tokens[start + p] for p in fed]
         known = torch.tensor([MASK_TOKEN_ID if t is None else t for t in ids])
         hidden = dict(zip(fed, self.model.model.embed_tokens(known), strict=True))
@@ -247,9 +242,7 @@ class StoreDecoder:
         for layer in range(2, len(store)):
             queries, _ = self.project(store, layer, start, hidden)
             hidden = self.finish(store, layer, hidden, queries, end)
-        return {
-            p: self.model.lm_head(self.model.model.norm(h)).float() for p, h in hidden.items()
-        }
+        return {p: self.model.lm_head(self.model.model.norm(h)).float() for p, h in hidden.items()}
 
     def project(
         self, store: Store, layer: int, start: int, hidden: dict[int, Tensor]

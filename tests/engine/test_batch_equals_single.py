@@ -17,13 +17,11 @@ from engine_serving import (
     serve,
 )
 
-
 pytestmark = pytest.mark.usefixtures("decisive_margins")
 
 PROMPTS = [5, 16, 11, 24, 3]
 OUTPUTS = [30, 20, 37, 12, 26]
 every_policy = pytest.mark.parametrize("policy", BATCH_INDEPENDENT_POLICIES)
-
 
 
 @every_policy

@@ -41,9 +41,7 @@ def steps_of(served: Served) -> list[Forward]:
 
 def frozen_behind_the_kept(served: Served) -> int:
     """Steps with a frozen position right of everything that is kept."""
-    return sum(
-        any(p not in f.fed for p in range(f.kept[-1] + 1, 8)) for f in steps_of(served)
-    )
+    return sum(any(p not in f.fed for p in range(f.kept[-1] + 1, 8)) for f in steps_of(served))
 
 
 def returns_after_eviction(served: Served) -> int:
