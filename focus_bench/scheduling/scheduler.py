@@ -211,6 +211,7 @@ class Scheduler:
     def _admit(self) -> list[Swap]:
         """Give slots and pages to waiting requests in order, while both last."""
         swaps: list[Swap] = []
+        starting: list[Request] = []
         static = self.config.kind == "static"
         if static and self.num_running:
             return swaps
@@ -232,13 +233,15 @@ class Scheduler:
             if request.phase is Phase.SWAPPED:
                 pages = self.pool.pages_of(request.request_id)
                 swaps.append(Swap(request_id=request.request_id, pages=tuple(pages)))
-                self._start_decoding(request)
+                starting.append(request)
                 continue
             if not request.preemptions:
                 self._admitted.append(request.request_id)
             request.phase = Phase.PREFILL
             if request.prefill_target == 0:
-                self._start_decoding(request)
+                starting.append(request)
+        for request in starting:  # now that the running batch, which adaptive looks at, is known
+            self._start_decoding(request)
         return swaps
 
     def _plan_prefill(self) -> tuple[PrefillChunk, ...]:
