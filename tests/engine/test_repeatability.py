@@ -9,7 +9,7 @@ from focus_bench.core.config import AcceptanceConfig, EngineConfig, ImportanceCo
 from focus_bench.engine.runner import run_point, warm_up
 from focus_bench.engine.weights import load_model
 
-Facts = tuple[dict[int, list[int]], list[tuple[int, ...]], list[object]]
+Facts = tuple[dict[int, list[int]], list[tuple[int, ...]], list[tuple[str, int, int]]]
 
 
 def facts(point: PointConfig, *, seed_of_weights: int = 0) -> Facts:
@@ -41,6 +41,8 @@ SYNTHETIC = {
 )
 def test_ten_runs_are_one(point: PointConfig) -> None:
     first = facts(point)
+    preempted = sum(preemptions for _, _, preemptions in first[2])
+    assert bool(preempted) == (point.scheduler.num_pages is not None)
     assert all(facts(point) == first for _ in range(9))
     assert facts(dataclasses.replace(point, seed=1)) != first
     assert facts(point, seed_of_weights=1)[0] != first[0]

@@ -104,6 +104,6 @@ def test_a_trace_of_another_policy_is_replayed_approximately(tmp_path: Path) -> 
     replayed = serve(random_model(), replaying(focus, served.trace, tmp_path), REQUESTS)
     assert replayed.reasons == served.reasons
     assert [len(o) for o in replayed.outputs.values()] == [len(o) for o in served.outputs.values()]
+    other_block = replaying(make_point("focus", block_length=4), served.trace, tmp_path)
     with pytest.raises(UsageError, match=r"--block-length: 4 .* allowed: 8"):
-        other = replaying(make_point("focus", block_length=4), served.trace, tmp_path)
-        serve(random_model(), other, REQUESTS)
+        serve(random_model(), other_block, REQUESTS)

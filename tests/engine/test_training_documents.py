@@ -75,6 +75,14 @@ def test_a_saved_file_gives_the_same_documents(tmp_path: Path) -> None:
     assert (after.mask_token_id, after.eos_token_id) == (MASK, EOS)
 
 
+def test_the_first_documents_are_the_first() -> None:
+    whole = pairs(([5, 6], [7, EOS]), ([], [8, EOS]), ([9], [EOS]))
+    head = whole.head(2)
+    assert head.token_ids.tolist() == [5, 6, 7, EOS, 8, EOS]
+    assert head.prompt_lengths.tolist() == [2, 0]
+    assert whole.head(9).token_ids.tolist() == whole.token_ids.tolist()
+
+
 @pytest.mark.parametrize("damage", ["missing", "text", "cut", "other arrays"])
 def test_a_file_that_is_none_is_named(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "tokens.npz"
