@@ -127,7 +127,7 @@ class FlexRowAttention:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend."""
-        return self._attend(q, k, v, self._mask)
+        return self._attend(q, k, v, self._mask, self._codes[0].shape[0])
 
     @property
     def block_mask(self) -> BlockMask:
@@ -157,8 +157,8 @@ def _tile_lists(tiles: Tensor) -> tuple[Tensor, Tensor]:
     return number[:, None], order[:, None].contiguous()
 
 
-def _flex_rows(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask) -> Tensor:
-    rows, length = mask.shape[0], mask.shape[-1]
+def _flex_rows(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, rows: int) -> Tensor:
+    length = q.shape[0] // rows
     q, k, v = (x.view(rows, length, -1, x.shape[-1]).transpose(1, 2) for x in (q, k, v))
     attended = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
     assert isinstance(attended, Tensor)  # no log-sum-exp was asked for

@@ -10,6 +10,7 @@ Batches and noise depend on seed and step alone, so no generator state is saved.
 import dataclasses
 import json
 import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ from focus_bench.engine.training.recipe import TrainingRecipe
 FULL_FILE = "training-state.pt"
 COMPACT_GLOB = "compact-*.safetensors"
 MAX_COMPACT_SHARD_BYTES = 15 << 20
+
+# What torch.load and load_state_dict raise for a file that is cut or something else.
+_DAMAGED = (OSError, RuntimeError, KeyError, ValueError, EOFError, pickle.UnpicklingError)
 
 _COMPACT_DTYPES = {
     "weights": torch.float16,
@@ -140,7 +144,7 @@ def _load_full(
         state.optimizer.load_state_dict(saved["optimizer"])
     except UsageError:
         raise
-    except (OSError, RuntimeError, KeyError, ValueError, EOFError) as error:
+    except _DAMAGED as error:
         raise UsageError("--resume", str(path), f"a whole training checkpoint ({error})") from None
     return state
 

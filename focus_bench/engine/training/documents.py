@@ -96,6 +96,17 @@ class TokenDocuments:
             eos_token_id=eos_token_id,
         )
 
+    def head(self, count: int) -> "TokenDocuments":
+        """The first `count` documents, or all if there are fewer."""
+        count = min(count, self.num_documents)
+        return TokenDocuments(
+            token_ids=self.token_ids[: self.offsets[count]],
+            offsets=self.offsets[: count + 1],
+            prompt_lengths=self.prompt_lengths[:count],
+            mask_token_id=self.mask_token_id,
+            eos_token_id=self.eos_token_id,
+        )
+
     def save(self, path: Path) -> None:
         """Write one .npz file (not compressed), with ids as uint16 where they fit."""
         small = self.token_ids.max(initial=0) < 1 << 16
@@ -112,7 +123,8 @@ class TokenDocuments:
     def load(cls, path: Path) -> "TokenDocuments":
         """Read what `save` wrote; UsageError naming a file that is none."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            # Opened here: numpy leaves a damaged file open.
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 mask_token_id, eos_token_id = (int(i) for i in file["special_ids"])
                 return cls(
                     token_ids=file["token_ids"].astype(np.int32),
@@ -163,21 +175,20 @@ class DocumentBlocks:
         if lowest < 0 or highest >= vocab_size:
             alien = lowest if lowest < 0 else highest
             raise UsageError("documents token", alien, f"0 to {vocab_size - 1}")
-        ends = np.cumsum(num_blocks)
-        first_block = ends - num_blocks
-        offset_in_document = np.arange(len(documents.token_ids)) - np.repeat(
-            documents.offsets[:-1], lengths
-        )
-        place = np.repeat(first_block * block_length, lengths) + offset_in_document
-        shape = int(ends[-1]) * block_length
-        token_ids = np.full(shape, documents.eos_token_id, dtype=np.int32)
-        token_ids[place] = documents.token_ids
-        roles = np.full(shape, FILL, dtype=np.uint8)
-        in_prompt = offset_in_document < np.repeat(documents.prompt_lengths, lengths)
-        roles[place] = np.where(in_prompt, PROMPT, REPLY)
+        first_block = np.cumsum(num_blocks) - num_blocks
+        # Per block, not per token: how many of its tokens belong to document and to prompt.
+        start = np.arange(int(num_blocks.sum())) - np.repeat(first_block, num_blocks)
+        start *= block_length
+        offsets = np.arange(block_length)
+        in_document = offsets < (np.repeat(lengths, num_blocks) - start)[:, None]
+        in_prompt = offsets < (np.repeat(documents.prompt_lengths, num_blocks) - start)[:, None]
+        token_ids = np.full(in_document.shape, documents.eos_token_id, dtype=np.int32)
+        token_ids[in_document] = documents.token_ids  # in order: blocks keep the tokens' order
+        roles = np.where(in_document, np.uint8(REPLY), np.uint8(FILL))
+        roles[in_prompt] = PROMPT
         return cls(
-            token_ids=token_ids.reshape(-1, block_length),
-            roles=roles.reshape(-1, block_length),
+            token_ids=token_ids,
+            roles=roles,
             first_block=first_block,
             num_blocks=num_blocks,
             first_decode_block=documents.prompt_lengths // block_length,

@@ -45,8 +45,9 @@ LOSS_COLUMNS = (
     "held_out_loss",
     "held_out_accuracy",
 )
-# Of a wall-clock limit: for the last evaluation and for writing the files.
+# Of a wall-clock limit, for the last evaluation and for writing the files: at most, and as a share.
 SAVING_RESERVE_S = 15.0
+SAVING_SHARE = 0.1
 # Of the time left, when the number of steps is fitted to it: steps vary, evaluations come on top.
 FITTED_SHARE = 0.95
 # Of a wall-clock limit, for choosing how steps are computed.
@@ -75,6 +76,11 @@ class TrainingOptions:
         check_range("--checkpoint-interval", self.checkpoint_interval_s, low=0.0, low_open=True)
         if self.fit_total_steps and self.wall_limit_s == float("inf"):
             raise UsageError("--wall-limit", self.wall_limit_s, "seconds, with fitted total steps")
+
+    @property
+    def training_limit_s(self) -> float:
+        """Seconds of the limit after which no further step starts."""
+        return self.wall_limit_s - min(SAVING_RESERVE_S, SAVING_SHARE * self.wall_limit_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +115,7 @@ def run_training(
     wall limit that leaves no time; FloatingPointError when the loss is no longer finite.
     """
     start = time.monotonic()
-    deadline = start + options.wall_limit_s
+    deadline = start + options.training_limit_s
     spec = _spec_of(recipe, train, held_out)
     folder.mkdir(parents=True, exist_ok=True)
     if options.resume_from is None:
@@ -125,13 +131,14 @@ def run_training(
         recipe, train, device, executions, deadline_s=choosing_deadline, log=log
     )
     if options.fit_total_steps:
-        left_s = deadline - time.monotonic() - SAVING_RESERVE_S
-        steps = int(FITTED_SHARE * left_s / measured.step_s)
+        steps = int(FITTED_SHARE * (deadline - time.monotonic()) / measured.step_s)
         if steps < 1:
             raise UsageError("--wall-limit", options.wall_limit_s, "more seconds (no step fits)")
         total = state.step + steps
         recipe = recipe.replace(total_steps=total, warmup_steps=min(recipe.warmup_steps, total))
         log(f"{steps} steps fit; the schedule ends at step {total}")
+    if time.monotonic() >= deadline:
+        raise UsageError("--wall-limit", options.wall_limit_s, "more seconds (none left to train)")
     trainer = Trainer(recipe, state, train, held_out, forward=forward)
     files = _RunFiles(folder, options)
     facts = {
@@ -198,7 +205,7 @@ def _train(
     trained_before_s, start = state.trained_s, time.monotonic()
     losses: list[torch.Tensor] = []
     evaluation: Evaluation | None = None
-    while state.step < recipe.total_steps and time.monotonic() < deadline - SAVING_RESERVE_S:
+    while state.step < recipe.total_steps and time.monotonic() < deadline:
         result = trainer.step()
         losses.append(result.loss)
         evaluation = None

@@ -61,61 +61,86 @@ def batches(
 ) -> Iterator[PackedRows]:
     """Endless batches of ``recipe.rows_per_step`` rows, in an order that seed and stream fix.
 
-    Every epoch shuffles anew. Batch i is the same whatever `start_step` is; the skipped ones are
-    planned and dropped.
+    Every epoch shuffles anew. Batch i is the same whatever `start_step` is.
     """
     size = recipe.rows_per_step
+    skipped = start_step * size
     pending: PackedRows | None = None
-    step = 0
-    for rows in _row_chunks(blocks, recipe, stream):
+    for plan, order in _plans(blocks, recipe, stream):
+        if skipped >= len(order):
+            skipped -= len(order)
+            continue
+        rows = plan.expand(blocks).rows(order[skipped:])
+        skipped = 0
         pending = rows if pending is None else _concatenate(pending, rows)
         num_whole = pending.num_rows // size
         for batch in range(num_whole):
-            if step >= start_step:
-                yield pending.rows(slice(batch * size, (batch + 1) * size))
-            step += 1
+            yield pending.rows(slice(batch * size, (batch + 1) * size))
         pending = pending.rows(slice(num_whole * size, None))
 
 
-def _row_chunks(
+def _plans(
     blocks: DocumentBlocks, recipe: TrainingRecipe, stream: str
-) -> Iterator[PackedRows]:
+) -> Iterator[tuple["RowPlan", IntArray]]:
+    """Plans of some thousand documents each, and the order that their rows come in."""
     epoch = 0
     while True:
         random = generator(recipe.seed, f"packing/{stream}/{epoch}")
         order = random.permutation(blocks.num_documents)
         for start in range(0, len(order), CHUNK_DOCUMENTS):
-            rows = pack(blocks, recipe, order[start : start + CHUNK_DOCUMENTS])
-            yield rows.rows(random.permutation(rows.num_rows))
+            plan = RowPlan.of(blocks, recipe, order[start : start + CHUNK_DOCUMENTS])
+            yield plan, random.permutation(len(plan.rows))
         epoch += 1
 
 
-def pack(blocks: DocumentBlocks, recipe: TrainingRecipe, documents: IntArray) -> PackedRows:
-    """Rows that hold `documents`, the first ``multi_task_fraction`` of them in chains.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowPlan:
+    """Which contexts share a row: `rows` lists, per row, indices into `units`.
 
-    Rows are filled by the largest context that still fits, so that few slots stay unused.
+    `units` hold document numbers; `copies`: noised copies of each.
     """
-    num_blocks = blocks.num_blocks[documents].tolist()
-    num_decoded = (blocks.num_blocks - blocks.first_decode_block)[documents].tolist()
-    num_chained = round(recipe.multi_task_fraction * len(documents))
-    units = _chains(num_blocks[:num_chained], recipe.context_length // recipe.block_length)
-    units += [(i,) for i in range(num_chained, len(documents))]
-    slots = recipe.slots_per_row
-    costs, copies = [], []
-    for unit in units:
-        clean = sum(num_blocks[i] for i in unit) - 1
-        noised = sum(num_decoded[i] for i in unit)
-        # Two or more copies of a chain do not fit; a recipe's rows always have room for one.
-        copies.append(1 if len(unit) > 1 else min(recipe.noised_copies, (slots - clean) // noised))
-        costs.append(clean + copies[-1] * noised)
-    rows = _fill_rows(costs, slots)
-    segments = _Segments()
-    for row, members in enumerate(rows):
-        place = row * slots
-        for number, unit_index in enumerate(members, start=1):
-            unit = units[unit_index]
-            place = segments.add(blocks, documents[list(unit)], number, copies[unit_index], place)
-    return segments.expand(len(rows), slots)
+
+    units: Sequence[Unit]
+    copies: Sequence[int]
+    rows: Sequence[Sequence[int]]
+    slots_per_row: int
+
+    @classmethod
+    def of(cls, blocks: DocumentBlocks, recipe: TrainingRecipe, documents: IntArray) -> "RowPlan":
+        """Plan all `documents`, the first ``multi_task_fraction`` of them in chains.
+
+        A row takes the largest context that still fits, so that few slots stay unused.
+        """
+        numbers = documents.tolist()
+        num_blocks = blocks.num_blocks[documents].tolist()
+        num_decoded = (blocks.num_blocks - blocks.first_decode_block)[documents].tolist()
+        num_chained = round(recipe.multi_task_fraction * len(documents))
+        units = _chains(num_blocks[:num_chained], recipe.context_length // recipe.block_length)
+        units += [(i,) for i in range(num_chained, len(documents))]
+        slots = recipe.slots_per_row
+        costs, copies = [], []
+        for unit in units:
+            clean = sum(num_blocks[i] for i in unit) - 1
+            noised = sum(num_decoded[i] for i in unit)
+            # A chain has one copy: a recipe's rows always have room for one, seldom for two.
+            most = 1 if len(unit) > 1 else recipe.noised_copies
+            copies.append(min(most, (slots - clean) // noised))
+            costs.append(clean + copies[-1] * noised)
+        return cls(
+            units=[tuple(numbers[i] for i in unit) for unit in units],
+            copies=copies,
+            rows=_fill_rows(costs, slots),
+            slots_per_row=slots,
+        )
+
+    def expand(self, blocks: DocumentBlocks) -> PackedRows:
+        """The slots of all rows."""
+        segments = _Segments()
+        for row, members in enumerate(self.rows):
+            place = row * self.slots_per_row
+            for number, unit in enumerate(members, start=1):
+                place = segments.add(blocks, self.units[unit], number, self.copies[unit], place)
+        return segments.expand(len(self.rows), self.slots_per_row)
 
 
 def _chains(num_blocks: Sequence[int], max_blocks: int) -> list[Unit]:
@@ -161,10 +186,9 @@ class _Segments:
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, int, int, int]] = []
 
-    def add(
-        self, blocks: DocumentBlocks, documents: IntArray, unit: int, copies: int, place: int
-    ) -> int:
-        """Append one context at slot `place`; returns the slot after it."""
+    def add(self, blocks: DocumentBlocks, unit: Unit, number: int, copies: int, place: int) -> int:
+        """Append one context, the row's `number`-th, at slot `place`; returns the slot after it."""
+        documents = list(unit)
         sizes = blocks.num_blocks[documents].tolist()
         firsts = blocks.first_block[documents].tolist()
         decodes = blocks.first_decode_block[documents].tolist()
@@ -174,12 +198,12 @@ class _Segments:
             runs.append((first, index, size, decode))
             index += size
         last = len(runs) - 1
-        for number, (first, index, size, _) in enumerate(runs):
-            place = self._append(first, index, size - (number == last), unit, CLEAN, place)
+        for run, (first, index, size, _) in enumerate(runs):
+            place = self._append(first, index, size - (run == last), number, CLEAN, place)
         for _ in range(copies):
             for first, index, size, decode in runs:
                 start, length = first + decode, size - decode
-                place = self._append(start, index + decode, length, unit, NOISED, place)
+                place = self._append(start, index + decode, length, number, NOISED, place)
         return place
 
     def _append(self, block: int, index: int, length: int, unit: int, kind: int, place: int) -> int:
