@@ -3,6 +3,7 @@
 Knows no clock; the driver moves time by the outcome's duration.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +20,15 @@ from focus_bench.sim.cost_model import CostModel
 class SimExecutor:
     """The simulator's side of the Executor protocol.
 
-    Tokens are zeros: without a model there are none. Raises UsageError where a decision would need
-    a model's confidences or importance scores.
+    Tokens are zeros: without a model there are none. `on_step` is called with each plan and its
+    outcome. Raises UsageError where a decision would need a model's confidences or importance
+    scores.
     """
 
     rules: StepRules
     cost_model: CostModel
     page_size: int
+    on_step: Callable[[Plan, Outcome], None] | None = None
 
     def __post_init__(self) -> None:
         check_can_simulate(self.rules)
@@ -48,7 +51,7 @@ class SimExecutor:
             evicting=evicting,
             page_size=self.page_size,
         )
-        return Outcome(
+        outcome = Outcome(
             kept=eviction.kept,
             progress=eviction.progress,
             decoded=decoded,
@@ -57,6 +60,9 @@ class SimExecutor:
             timing=self.cost_model.step_timing(shape),
             ends=rules.traced_ends(block),
         )
+        if self.on_step is not None:
+            self.on_step(plan, outcome)
+        return outcome
 
 
 def check_can_simulate(rules: StepRules) -> None:

@@ -15,6 +15,7 @@ from focus_bench.core.workload import Workload
 from focus_bench.decoding.acceptance import PRESET_ALPHA, PRESET_BLOCK_LENGTH
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
+from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.recorder import Recorder
 from focus_bench.scheduling.setup import build_loop, pages_wanted
 from focus_bench.sim.cost_model import CostModel
@@ -30,15 +31,22 @@ def simulate_point(
     cost_model: CostModel,
     num_pages: int,
     on_progress: Callable[[Recorder], None] | None = None,
+    on_step: Callable[[Plan, Outcome], None] | None = None,
 ) -> RunRecord:
     """Serve `workload` in simulated time as `point` says; returns the predicted record.
 
     `spec` is the model as it runs (dtype included), `num_pages` the KV pages of the device (see
-    `pages_on_hardware`, `pages_on_host`). Raises UsageError for what cannot be simulated; requests
-    that do not fit end with reason `error` in the record.
+    `pages_on_hardware`, `pages_on_host`). `on_progress` is called after each step with the
+    recorder, `on_step` with each plan and its outcome. Raises UsageError for what cannot be
+    simulated; requests that do not fit end with reason `error` in the record.
     """
     rules = StepRules.for_point(point)
-    executor = SimExecutor(rules=rules, cost_model=cost_model, page_size=point.scheduler.page_size)
+    executor = SimExecutor(
+        rules=rules,
+        cost_model=cost_model,
+        page_size=point.scheduler.page_size,
+        on_step=on_step,
+    )
     loop = build_loop(
         _without_token_rules(point),
         workload,
