@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from focus_bench import __version__
-from focus_bench.cli import compare, doctor, generate, report, run, simulate
+from focus_bench.cli import calibrate, compare, doctor, generate, report, run, simulate, train
 from focus_bench.core.errors import UsageError
 
 USAGE_ERROR = 2
@@ -26,9 +26,11 @@ app = typer.Typer(
 )
 app.command("run")(run.command)
 app.command("simulate")(simulate.command)
+app.command("calibrate")(calibrate.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
 app.command("generate")(generate.command)
+app.command("train")(train.command)
 app.command("doctor")(doctor.command)
 
 
