@@ -119,6 +119,22 @@ def test_recomputation_prefills_prompt_and_closed_blocks() -> None:
     run.check_equals_alone(1)
 
 
+@pytest.mark.parametrize("policy", ["baseline", "focus"])
+def test_a_repetition_is_found_across_a_preemption(policy: str) -> None:
+    run = harness(
+        policy=policy,
+        num_pages=22,
+        batch_size=2,
+        acceptance=ONE_A_STEP,
+        tokens_of=lambda request, at: np.asarray(at * request % 8 + 1, dtype=np.int32),
+    )
+    run.submit(make_request(0, 8, 90), make_request(1, 8, 150))
+    run.run()
+    assert run.finished[1].preemptions >= 1
+    assert (run.finished[1].reason, run.finished[1].num_output_tokens) == ("repetition", 96)
+    run.check_equals_alone(1)
+
+
 def test_copies_of_a_preempted_request_are_dropped_when_it_is_aborted() -> None:
     run = harness(num_pages=5, acceptance=ONE_A_STEP, batch_size=3)
     run.submit(make_request(0, 8, 17), make_request(1, 9, 16), make_request(2, 1, 16))
