@@ -11,8 +11,8 @@ def command(
     gpu: Annotated[
         str | None,
         typer.Option(
-            help="Hardware to predict for, where the measuring device's name does not say it.",
-            show_default="that of the measurement",
+            help="Hardware to predict for: a data sheet's name, cpu or a profile's file.",
+            show_default="the device that measured",
         ),
     ] = None,
     csv: Annotated[
@@ -21,14 +21,22 @@ def command(
     ] = None,
 ) -> int:
     """Predict the measured points of FOLDER from their configurations, and show the errors."""
-    from focus_bench import api
+    from focus_bench.api.prediction import compare
     from focus_bench.report.atomic import write_atomic
     from focus_bench.report.compare import comparison_csv
     from focus_bench.report.console import make_console
     from focus_bench.report.tables import comparison_table
 
-    pairs = api.compare(folder, hardware=gpu)
-    make_console().print(comparison_table([result for pair in pairs for result in pair.results]))
+    pairs = compare(folder, hardware=gpu)
+    console = make_console()
+    console.print(comparison_table([result for pair in pairs for result in pair.results]))
+    for pair in pairs:
+        if pair.measured is not None and pair.predicted is None:
+            console.print(
+                f"not predicted: point {pair.point.hash()}, where the model decided and no decode "
+                "trace was kept",
+                soft_wrap=True,
+            )
     if csv is not None:
         write_atomic(csv, comparison_csv(pairs))
     return 0

@@ -4,6 +4,7 @@
 def command() -> int:
     """Say what this machine can do: versions, devices, memory, data, profiles."""
     from focus_bench import __version__
+    from focus_bench.api.profiles import profiles_folder
     from focus_bench.cli.machine import gpu_facts, memory_bytes, usable_cores
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.report.console import make_console
@@ -12,6 +13,7 @@ def command() -> int:
     from focus_bench.report.tables import facts_table
     from focus_bench.workloads.sources import cache_folder, packaged_sharegpt
 
+    profiles = sorted(file.stem for file in profiles_folder().glob("*.json"))
     device = resolve_device("auto")
     gpu = (
         device_name(device) if device.type == "cuda" else "none that PyTorch sees: runs on the CPU"
@@ -26,6 +28,7 @@ def command() -> int:
         ("GPU", gpu),
         *gpu_facts().items(),
         ("ShareGPT", str(sharegpt) if sharegpt else "pip install 'focus-bench[sharegpt]'"),
+        ("cost profiles", ", ".join(profiles) or "none: focus-bench calibrate makes one"),
         ("downloaded data", str(cache_folder()) if cache_folder().is_dir() else "none"),
     ]
     make_console().print(facts_table(facts))

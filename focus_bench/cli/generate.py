@@ -23,7 +23,7 @@ def command(flags: GenerateFlags) -> int:
     from rich.live import Live
     from rich.text import Text
 
-    from focus_bench.api import Engine
+    from focus_bench.api.engine import Engine
     from focus_bench.report.console import is_live, make_console
 
     engine = Engine(

@@ -76,7 +76,7 @@ def _switch(name: str, panel: str, text: str) -> typer.models.OptionInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFlags:
-    """Which model runs, and how its text is read."""
+    """Which model runs."""
 
     model: A[
         str, _flag(_MODEL, f"Models: {', '.join(PRESETS)}, or checkpoint folders (comma list).")
@@ -92,6 +92,22 @@ class ModelFlags:
         int | None,
         _whole(_MODEL, "Mask token where config.json names none.", shown="the model's"),
     ] = None
+    gpu_memory_utilization: A[
+        float, _real(_SCHEDULING, "Fraction of the device's memory to use.")
+    ] = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceFlags(ModelFlags):
+    """Which model runs on which device of this machine."""
+
+    device: A[str, _flag(_MODEL, "auto (a GPU if there is one), cpu or cuda.")] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingFlags:
+    """How text is read, how tokens are drawn, and what replaces a model's decisions."""
+
     tokenizer: A[
         str,
         _flag(
@@ -100,15 +116,6 @@ class ModelFlags:
             shown="the checkpoint's; byte for presets",
         ),
     ] = ""
-    gpu_memory_utilization: A[
-        float, _real(_SCHEDULING, "Fraction of the device's memory to use.")
-    ] = 0.9
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingFlags:
-    """How tokens are drawn and what replaces a model's decisions."""
-
     acceptance: A[
         str | None,
         _flag(
@@ -249,10 +256,9 @@ class PointFlags(ModelFlags, SamplingFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFlags(PointFlags):
+class RunFlags(PointFlags, DeviceFlags):
     """The flags of run."""
 
-    device: A[str, _flag(_MODEL, "auto (a GPU if there is one), cpu or cuda.")] = "auto"
     num_runs: A[int, _whole(_MEASURING, "Times each point is measured.")] = 1
     num_warmups: A[int, _whole(_MEASURING, "Warm-ups before each point, not counted.")] = 1
     decode_trace: A[
@@ -295,11 +301,10 @@ class SimulateFlags(PointFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateFlags(ModelFlags, SamplingFlags):
+class GenerateFlags(DeviceFlags, SamplingFlags):
     """The flags of generate."""
 
     prompt: A[str, typer.Option(help="The text to complete.")]
-    device: A[str, _flag(_MODEL, "auto (a GPU if there is one), cpu or cuda.")] = "auto"
     policy: A[str, _flag(_DECODING, f"One of {', '.join(POLICY_NAMES)}.")] = "focus"
     max_new_tokens: A[int, _whole(_SAMPLING, "Most output tokens.")] = 64
     block_length: A[

@@ -8,7 +8,8 @@ from focus_bench.cli.flags import takes
 from focus_bench.cli.options import RunFlags
 
 if TYPE_CHECKING:
-    from focus_bench.api import Engine
+    from focus_bench.api.engine import Engine
+    from focus_bench.api.prediction import Target
     from focus_bench.cli.sweeps import Sink
     from focus_bench.core.config import PointConfig
     from focus_bench.core.records import RunRecord
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @takes(RunFlags)
 def command(flags: RunFlags) -> int:
     """Measure policies on this machine, and predict the same points beside."""
+    from focus_bench.api.prediction import target_of_profile
     from focus_bench.bench.workload_cache import WorkloadCache
     from focus_bench.cli.machine import gpu_facts
     from focus_bench.cli.points import points_from_flags
@@ -25,15 +27,23 @@ def command(flags: RunFlags) -> int:
     from focus_bench.core.errors import check_range
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.engine.runner import check_runnable
+    from focus_bench.sim.calibration import load_profile
 
     check_range("--num-runs", flags.num_runs, low=1)
     check_range("--num-warmups", flags.num_warmups, low=0)
     points = points_from_flags(flags, device=flags.device)
     for point in points:
         check_runnable(point)
+    measurement = _Measurement(flags=flags)
+    if flags.predict and flags.profile is not None:
+        measurement.target = target_of_profile(load_profile(flags.profile))
     hardware = device_name(resolve_device(flags.device))
     campaign = Campaign(
-        points=points, source="measured", hardware=hardware, run=_Measurement(flags=flags).run
+        points=points,
+        source="measured",
+        hardware=hardware,
+        run=measurement.run,
+        prepare=measurement.prepare,
     )
     if flags.dry_run:
         return show_plan([campaign], flags)
@@ -48,16 +58,25 @@ def command(flags: RunFlags) -> int:
 
 @dataclass(kw_only=True)
 class _Measurement:
-    """Runs points on one engine at a time: the model stays loaded while points use it."""
+    """Runs points on one engine at a time, which stays loaded while points use it.
+
+    `target`: what predictions are for; None: the profile of each engine, calibrated when missing.
+    """
 
     flags: RunFlags
+    target: "Target | None" = None
     _engine: "Engine | None" = field(default=None, init=False)
+    _engine_target: "Target | None" = field(default=None, init=False)
 
-    def run(self, point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
-        """Warm up, measure --num-runs times, store, predict; returns a line about it."""
-        engine = self._engine_of(point)
+    def prepare(self, point: "PointConfig", sink: "Sink") -> None:
+        """Load and calibrate the point's engine unless it is there, and warm up."""
+        engine = self._engine_of(point, sink)
         for _ in range(self.flags.num_warmups):
             engine.warm_up(point)
+
+    def run(self, point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
+        """Measure --num-runs times, store, predict, store; returns a line about it."""
+        engine = self._engine_of(point, sink)
         trace_file = self._trace_file(point, sink)
         runs = [
             engine.run(point, workload, on_progress=sink.on_progress, trace_file=trace_file)
@@ -71,19 +90,56 @@ class _Measurement:
             hardware=engine.hardware,
             repeats=throughputs if len(runs) > 1 else (),
         )
-        return sink.describe(result)
+        line = sink.describe(result)
+        return f"{line}; {self._predict(point, workload, sink)}" if self.flags.predict else line
 
-    def _engine_of(self, point: "PointConfig") -> "Engine":
-        from focus_bench.api import Engine
+    def _predict(self, point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
+        """Predict the point and store it; the measurement stands also where that is impossible."""
+        from focus_bench.api.prediction import needs_trace, replaying
+        from focus_bench.core.errors import UsageError
 
-        if self._engine is None or self._engine.config != point.engine:
-            self._engine = None  # frees the last model's memory before the next one is loaded
-            self._engine = Engine.for_point(point)
-        return self._engine
+        target = self.target or self._engine_target
+        assert target is not None
+        trace_file = self._trace_file(point, sink)
+        simulated = point
+        if needs_trace(point) and trace_file is not None:
+            simulated = replaying(point, trace_file)
+        try:
+            record = target.predict(simulated, workload)
+        except UsageError as error:
+            return f"not predicted: {error}"
+        result = sink.store(point, workload, record, hardware=target.name)
+        return f"predicted {sink.describe(result)}"
+
+    def _engine_of(self, point: "PointConfig", sink: "Sink") -> "Engine":
+        """The engine of the point's model, calibrated if predictions need it."""
+        from focus_bench.api.engine import Engine
+        from focus_bench.api.prediction import target_of_profile
+        from focus_bench.api.profiles import CALIBRATION_S, calibrate, profile_of_engine
+
+        if self._engine is not None and self._engine.config == point.engine:
+            return self._engine
+        self._engine = None  # frees the last model's memory before the next one is loaded
+        engine = Engine.for_point(point)
+        if self.flags.predict and self.target is None:
+            profile = profile_of_engine(engine)
+            if profile is None:
+                sink.say(
+                    f"no cost profile of {engine.spec.name} on {engine.hardware} yet: "
+                    f"calibrating for about {CALIBRATION_S:g} s"
+                )
+                profile = calibrate(engine)
+            self._engine_target = target_of_profile(profile)
+        self._engine = engine
+        return engine
 
     def _trace_file(self, point: "PointConfig", sink: "Sink") -> Path | None:
+        from focus_bench.api.prediction import needs_trace, trace_file_of
+
         if self.flags.decode_trace is not None:
             return self.flags.decode_trace / f"{point.hash()}.npz"
+        if self.flags.predict and needs_trace(point):
+            return trace_file_of(sink.folder.path, point)
         return None
 
 

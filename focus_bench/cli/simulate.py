@@ -1,37 +1,67 @@
 """focus-bench simulate: predicts points on data sheets and calibrated profiles, without torch."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from focus_bench.cli.flags import takes
 from focus_bench.cli.options import SimulateFlags
+
+if TYPE_CHECKING:
+    from focus_bench.api.prediction import Target
+    from focus_bench.cli.sweeps import Campaign, Sink
+    from focus_bench.core.config import EngineConfig, PointConfig
+    from focus_bench.core.workload import Workload
 
 
 @takes(SimulateFlags)
 def command(flags: SimulateFlags) -> int:
     """Predict policies on some hardware, without running a model."""
-    from focus_bench import api
+    from focus_bench.api.prediction import check_can_simulate
     from focus_bench.bench.workload_cache import WorkloadCache
-    from focus_bench.cli.points import comma_list, points_from_flags
-    from focus_bench.cli.sweeps import Campaign, Sink, run_campaigns, show_plan
-    from focus_bench.core.config import PointConfig
-    from focus_bench.core.hardware import get_hardware
-    from focus_bench.core.workload import Workload
-    from focus_bench.decoding.rules import StepRules
-    from focus_bench.sim.executor import check_can_simulate
+    from focus_bench.cli.points import points_from_flags
+    from focus_bench.cli.sweeps import run_campaigns, show_plan
 
     points = points_from_flags(flags)
-
-    def campaign(hardware: str) -> Campaign:
-        def run(point: PointConfig, workload: Workload, sink: Sink) -> str:
-            record = api.simulate(point, workload, hardware=hardware, on_progress=sink.on_progress)
-            return sink.describe(sink.store(point, workload, record, hardware=hardware))
-
-        return Campaign(points=points, source="predicted", hardware=hardware, run=run)
-
-    names = comma_list("--gpu", flags.gpu or "h200", str, "names")
-    for name in names:
-        get_hardware(name)
     for point in points:
-        check_can_simulate(StepRules.for_point(point))
-    campaigns = [campaign(name) for name in names]
+        check_can_simulate(point)
+    campaigns = _campaigns(flags, points)
     if flags.dry_run:
         return show_plan(campaigns, flags)
     return run_campaigns(campaigns, command="simulate", flags=flags, workloads=WorkloadCache())
+
+
+def _campaigns(flags: SimulateFlags, points: "tuple[PointConfig, ...]") -> "list[Campaign]":
+    """One for each model and piece of hardware; the profile of a CPU may be a model's own."""
+    from focus_bench.cli.sweeps import Campaign
+
+    campaigns = []
+    for engine in dict.fromkeys(point.engine for point in points):
+        own = tuple(point for point in points if point.engine == engine)
+        campaigns += [
+            Campaign(points=own, source="predicted", hardware=target.name, run=_predict_on(target))
+            for target in _targets(flags, engine)
+        ]
+    return campaigns
+
+
+def _targets(flags: SimulateFlags, engine: "EngineConfig") -> "list[Target]":
+    from focus_bench.api.prediction import find_target, target_of_profile
+    from focus_bench.api.profiles import CPU
+    from focus_bench.cli.points import comma_list
+    from focus_bench.core.errors import UsageError
+    from focus_bench.sim.calibration import load_profile
+
+    if flags.profile is None:
+        names = comma_list("--gpu", flags.gpu or CPU, str, "names")
+        return [find_target(name, engine) for name in dict.fromkeys(names)]
+    if flags.gpu is not None:
+        raise UsageError("--profile", str(flags.profile), "--profile or --gpu, not both")
+    return [target_of_profile(load_profile(flags.profile))]
+
+
+def _predict_on(target: "Target") -> "Callable[[PointConfig, Workload, Sink], str]":
+    def run(point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
+        record = target.predict(point, workload, on_progress=sink.on_progress)
+        return sink.describe(sink.store(point, workload, record, hardware=target.name))
+
+    return run

@@ -84,12 +84,17 @@ class Sink:
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """Points on one piece of hardware. `run(point, workload, sink)` runs one and stores it."""
+    """Points on one piece of hardware.
+
+    `run(point, workload, sink)` runs one, stores it and returns a line about it. `prepare` comes
+    before it and outside its time (loading a model, warming up).
+    """
 
     points: tuple[PointConfig, ...]
     source: str
     hardware: str
     run: Callable[[PointConfig, Workload, Sink], str]
+    prepare: Callable[[PointConfig, Sink], None] = lambda point, sink: None
 
     def planned(self) -> tuple[PlannedPoint, ...]:
         """What run.json says is to be done."""
@@ -156,7 +161,10 @@ def run_campaigns(
 def _run_campaign(campaign: Campaign, workloads: WorkloadCache, sink: Sink) -> SweepResult:
     def run(index: int, point: PointConfig) -> None:
         workload = workloads.of(point)
-        sink.progress.begin_point(_label(campaign, point), len(workload.requests))
+        try:
+            campaign.prepare(point, sink)
+        finally:  # a point that fails here has a line of its own, too
+            sink.progress.begin_point(_label(campaign, point), len(workload.requests))
         sink.progress.end_point(campaign.run(point, workload, sink))
 
     def is_finished(point: PointConfig) -> bool:

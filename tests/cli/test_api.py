@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import focus_bench
-from focus_bench.api import Engine, hardware_of_device, load_workload, make_point, simulate
+from focus_bench.api import Engine, load_workload, make_point, simulate
+from focus_bench.api.prediction import hardware_of_device
 from focus_bench.core.config import EngineConfig, PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import RunRecord

@@ -1,15 +1,4 @@
-"""The Python interface: measure with an Engine, predict with simulate, set both side by side.
-
-Engine and simulator load on first use, so importing this module needs neither torch nor SimPy.
-
-    from focus_bench import Engine, simulate
-    from focus_bench.api import load_workload, make_point
-
-    point = make_point(policy="focus", batch_size=32, dataset="sharegpt")
-    workload = load_workload(point)
-    measured = Engine(point.engine.model).run(point, workload)
-    predicted = simulate(point, workload, hardware="h200")
-"""
+"""A model on a device that runs points and completes prompts. Loads torch when it is made."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -17,17 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from focus_bench.api.points import make_point
 from focus_bench.bench.defaults import default_tokenizer, resolved_engine
-from focus_bench.bench.sweep import Axes, expand
-from focus_bench.bench.workload_cache import WorkloadCache
-from focus_bench.core.config import (
-    EngineConfig,
-    PointConfig,
-    SamplingConfig,
-    WorkloadConfig,
-)
+from focus_bench.core.calibration import CalibrationSamples
+from focus_bench.core.config import EngineConfig, PointConfig, SamplingConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.core.model_folder import has_dummy_weights, resolve_model, spec_on_device
+from focus_bench.core.model_folder import has_dummy_weights
 from focus_bench.core.model_spec import DEFAULT_MODEL, ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Provenance, RequestSpec, TokenArray, Workload
@@ -37,59 +21,9 @@ from focus_bench.workloads.tokenizers import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from focus_bench.engine.models.base import BlockDiffusionModel
-    from focus_bench.report.compare import Comparison
 
-CPU = "cpu"
 Progress = Callable[[Recorder], None]
 StepCallback = Callable[[Plan, Outcome], None]
-
-
-def make_point(
-    *,
-    model: str = DEFAULT_MODEL,
-    dataset: str = "sharegpt",
-    policy: str = "focus",
-    batch_size: int = 32,
-    block_length: int | None = None,
-    alpha: float = 1.5,
-    threshold: float = 0.9,
-    unmasking_strategy: str = "low_confidence_dynamic",
-    acceptance: str | None = None,
-    importance: str | None = None,
-    num_prompts: int = 64,
-    max_new_tokens: int = 64,
-    load_format: str = "auto",
-    device: str = "auto",
-    seed: int = 0,
-) -> PointConfig:
-    """One point with the command line's defaults; names and meanings are those of its flags.
-
-    For what has no argument here use `dataclasses.replace` on the result. Raises UsageError.
-    """
-    axes = Axes(
-        models=(model,),
-        datasets=(dataset,),
-        block_lengths=() if block_length is None else (block_length,),
-        batch_sizes=(batch_size,),
-        alphas=(alpha,),
-        thresholds=(threshold,),
-        strategies=(unmasking_strategy,),
-        policies=(policy,),
-        acceptance=acceptance,
-        importance=importance,
-    )
-    base = PointConfig(
-        engine=EngineConfig(model=model, load_format=load_format, device=device),
-        workload=WorkloadConfig(num_prompts=num_prompts, max_new_tokens=max_new_tokens),
-        seed=seed,
-    )
-    (point,) = expand(axes, base)
-    return point
-
-
-def load_workload(point: PointConfig) -> Workload:
-    """The requests of a point, from its data set through its model's tokenizer."""
-    return WorkloadCache().of(point)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +145,12 @@ class Engine:
             trace.save(trace_file)
         return record
 
+    def measure_steps(self, *, seconds: float) -> CalibrationSamples:
+        """Measure steps of every kind on random prompts, for a cost profile of this device."""
+        from focus_bench.engine.calibrate import measure
+
+        return measure(self._model, seconds=seconds)
+
     def generate(
         self,
         prompts: str | Sequence[str],
@@ -287,85 +227,3 @@ class Engine:
             )
         provenance = Provenance(dataset="prompts", origin="caller", tokenizer=self.tokenizer.name)
         return Workload(requests=tuple(requests), provenance=provenance)
-
-
-# How PyTorch calls the devices that have a data sheet here.
-_DATA_SHEETS = {
-    "NVIDIA A100-SXM4-80GB": "a100-sxm4-80g",
-    "NVIDIA H100 PCIe": "h100-pcie",
-    "NVIDIA H100 80GB HBM3": "h100-sxm",
-    "NVIDIA H200": "h200",
-    "NVIDIA B200": "b200",
-}
-
-
-def hardware_of_device(device: str) -> str:
-    """What `simulate` calls the device that an engine names `device` (Engine.hardware).
-
-    Raises UsageError for a GPU without a data sheet here.
-    """
-    if device in (CPU, *_DATA_SHEETS):
-        return _DATA_SHEETS.get(device, CPU)
-    raise UsageError("device", device, ", ".join((CPU, *_DATA_SHEETS)))
-
-
-def simulate(
-    point: PointConfig,
-    workload: Workload | None = None,
-    *,
-    hardware: str,
-    on_progress: Progress | None = None,
-) -> RunRecord:
-    """Predict a point on `hardware`, a data sheet's name such as "h200". Loads SimPy, not torch.
-
-    `workload` None loads the point's. Raises UsageError for what cannot be simulated (confidences
-    and importance scores of a model) and CapacityError for a model that does not fit.
-    """
-    from focus_bench.core.hardware import get_hardware
-    from focus_bench.sim.roofline import RooflineModel
-    from focus_bench.sim.simulate import pages_on_hardware, simulate_point
-
-    if workload is None:
-        workload = load_workload(point)
-    device = get_hardware(hardware)
-    spec = spec_on_device(resolve_model(point.engine), "cuda", dtype=point.engine.dtype)
-    return simulate_point(
-        point,
-        workload,
-        spec,
-        cost_model=RooflineModel(spec=spec, hardware=device),
-        num_pages=pages_on_hardware(point, spec, device),
-        on_progress=on_progress,
-    )
-
-
-def compare(folder: Path | str, *, hardware: str | None = None) -> "tuple[Comparison, ...]":
-    """Each measured point of a result folder beside a prediction of it, made now.
-
-    The prediction knows the point's configuration and workload, none of its measured figures.
-    `hardware` None: the data sheet of the device that measured. Raises UsageError for a folder
-    without measurements, or whose data are not those of then.
-    """
-    from focus_bench.report.compare import pair_results
-    from focus_bench.report.folder import load_folder
-    from focus_bench.report.results import result_of
-
-    measured = [r for r in load_folder(Path(folder)).results if r.source == "measured"]
-    if not measured:
-        raise UsageError("result folder", str(folder), "a folder with measured points")
-    cache = WorkloadCache()
-    predicted = []
-    for result in measured:
-        workload = cache.of(result.point)
-        if workload.provenance.sha256 != result.provenance.sha256:
-            raise UsageError(
-                "data",
-                f"{workload.provenance.path} with SHA-256 {workload.provenance.sha256}",
-                f"the file that was measured, with SHA-256 {result.provenance.sha256}",
-            )
-        name = hardware or hardware_of_device(result.hardware)
-        record = simulate(result.point, workload, hardware=name)
-        predicted.append(
-            result_of(result.point, record, provenance=workload.provenance, hardware=name)
-        )
-    return pair_results([*measured, *predicted])

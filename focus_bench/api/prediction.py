@@ -1,0 +1,203 @@
+"""Predictions: what they can be made for, making them, and setting them beside measurements.
+
+Loads SimPy when a prediction is made, never torch.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from focus_bench.api.engine import Progress
+from focus_bench.api.points import load_workload
+from focus_bench.api.profiles import CPU, cpu_profile_of
+from focus_bench.bench.workload_cache import WorkloadCache
+from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
+from focus_bench.core.errors import UsageError
+from focus_bench.core.hardware import HARDWARE, Hardware
+from focus_bench.core.model_folder import resolve_model, spec_on_device
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.records import RunRecord
+from focus_bench.core.workload import Workload
+from focus_bench.decoding.rules import StepRules
+
+if TYPE_CHECKING:
+    from focus_bench.report.compare import Comparison
+    from focus_bench.sim.calibration import Profile
+
+# How PyTorch calls the devices that have a data sheet here.
+_DATA_SHEETS = {
+    "NVIDIA A100-SXM4-80GB": "a100-sxm4-80g",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H200": "h200",
+    "NVIDIA B200": "b200",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a prediction is for: a calibrated profile, a data sheet, or a profile of a GPU whose
+    memory a data sheet gives.
+    """
+
+    name: str
+    profile: "Profile | None" = None
+    hardware: Hardware | None = None
+
+    def spec_of(self, point: PointConfig) -> ModelSpec:
+        """The point's model in the number format in which it runs there."""
+        on_cpu = self.profile is not None and self.profile.samples.kind == CPU
+        kind = CPU if on_cpu else "cuda"
+        return spec_on_device(resolve_model(point.engine), kind, dtype=point.engine.dtype)
+
+    def predict(
+        self, point: PointConfig, workload: Workload, *, on_progress: Progress | None = None
+    ) -> RunRecord:
+        """Serve the workload in simulated time. Raises UsageError and CapacityError."""
+        from focus_bench.sim.calibration import ProfileModel
+        from focus_bench.sim.cost_model import CostModel
+        from focus_bench.sim.roofline import RooflineModel
+        from focus_bench.sim.simulate import pages_on_hardware, pages_on_host, simulate_point
+
+        spec = self.spec_of(point)
+        cost_model: CostModel
+        if self.profile is not None:
+            cost_model = ProfileModel(spec=spec, profile=self.profile)
+        else:
+            assert self.hardware is not None
+            cost_model = RooflineModel(spec=spec, hardware=self.hardware)
+        if self.hardware is None:
+            num_pages = pages_on_host(point, workload)
+        else:
+            num_pages = pages_on_hardware(point, spec, self.hardware)
+        return simulate_point(
+            point,
+            workload,
+            spec,
+            cost_model=cost_model,
+            num_pages=num_pages,
+            on_progress=on_progress,
+        )
+
+
+def target_of_profile(profile: "Profile") -> Target:
+    """The device that a profile was calibrated on."""
+    sheet = _DATA_SHEETS.get(profile.samples.device, "")
+    return Target(name=profile.name, profile=profile, hardware=HARDWARE.get(sheet))
+
+
+def find_target(name: str, engine: EngineConfig) -> Target:
+    """What --gpu names: a data sheet, a packaged profile, a profile's file, or "cpu".
+
+    "cpu" is this machine's calibrated profile (that of the engine's model if there is one), else
+    the packaged profile of that name. Raises UsageError naming what exists.
+    """
+    from focus_bench.sim.calibration import bundled_profiles, get_profile, load_profile
+
+    if name == CPU:
+        spec = spec_on_device(resolve_model(engine), CPU, dtype=engine.dtype)
+        local = cpu_profile_of(spec)
+        if local is not None:
+            return target_of_profile(local)
+    packaged = bundled_profiles()
+    if name in packaged:
+        return target_of_profile(get_profile(name))
+    if name in HARDWARE:
+        return Target(name=name, hardware=HARDWARE[name])
+    if Path(name).is_file():
+        return target_of_profile(load_profile(Path(name)))
+    known = sorted({CPU, *packaged, *HARDWARE})
+    raise UsageError("--gpu", name, f"{', '.join(known)}, or the file of a profile")
+
+
+def check_can_simulate(point: PointConfig) -> None:
+    """Raise UsageError for a point whose decisions only a model can take."""
+    from focus_bench.sim.executor import check_can_simulate as check
+
+    check(StepRules.for_point(point))
+
+
+def needs_trace(point: PointConfig) -> bool:
+    """Whether a prediction needs the decode trace of a run, since a model decides something."""
+    return point.acceptance.kind == "confidence" or (
+        point.acceptance.kind == "synthetic" and point.importance.kind == "model"
+    )
+
+
+def replaying(point: PointConfig, trace_file: Path) -> PointConfig:
+    """The point with every decision taken from the decode trace of its own run."""
+    acceptance = AcceptanceConfig(kind="replay", path=str(trace_file))
+    return dataclasses.replace(point, acceptance=acceptance)
+
+
+def simulate(
+    point: PointConfig,
+    workload: Workload | None = None,
+    *,
+    hardware: str = CPU,
+    on_progress: Progress | None = None,
+) -> RunRecord:
+    """Predict a point on `hardware`; see `find_target` for its names. Loads SimPy, not torch.
+
+    `workload` None loads the point's. Raises UsageError for what cannot be simulated (confidences
+    and importance scores of a model) and CapacityError for a model that does not fit.
+    """
+    target = find_target(hardware, point.engine)
+    return target.predict(
+        point, load_workload(point) if workload is None else workload, on_progress=on_progress
+    )
+
+
+def compare(folder: Path | str, *, hardware: str | None = None) -> "tuple[Comparison, ...]":
+    """Each measured point of a result folder beside a prediction of it, made now.
+
+    The prediction knows the point's configuration, its workload and, where a model decided, its
+    decode trace; none of its measured figures. A point that needs a trace and has none stands
+    alone. `hardware` None: the device that measured. Raises UsageError for a folder without
+    measurements, or whose data are not those of then.
+    """
+    from focus_bench.report.compare import pair_results
+    from focus_bench.report.folder import load_folder
+    from focus_bench.report.results import result_of
+
+    path = Path(folder)
+    measured = [r for r in load_folder(path).results if r.source == "measured"]
+    if not measured:
+        raise UsageError("result folder", str(folder), "a folder with measured points")
+    cache = WorkloadCache()
+    predicted = []
+    for result in measured:
+        point = result.point
+        trace_file = trace_file_of(path, point)
+        if needs_trace(point) and not trace_file.is_file():
+            continue
+        workload = cache.of(point)
+        if workload.provenance.sha256 != result.provenance.sha256:
+            raise UsageError(
+                "data",
+                f"{workload.provenance.path} with SHA-256 {workload.provenance.sha256}",
+                f"the file that was measured, with SHA-256 {result.provenance.sha256}",
+            )
+        target = find_target(hardware or hardware_of_device(result.hardware), point.engine)
+        simulated = replaying(point, trace_file) if needs_trace(point) else point
+        record = target.predict(simulated, workload)
+        predicted.append(
+            result_of(point, record, provenance=workload.provenance, hardware=target.name)
+        )
+    return pair_results([*measured, *predicted])
+
+
+def trace_file_of(folder: Path, point: PointConfig) -> Path:
+    """Where a result folder keeps the decode trace of a point."""
+    return folder / "traces" / f"{point.hash()}.npz"
+
+
+def hardware_of_device(device: str) -> str:
+    """What `simulate` calls the device that an engine names `device` (Engine.hardware).
+
+    Raises UsageError for a GPU without a data sheet here.
+    """
+    if device in (CPU, *_DATA_SHEETS):
+        return _DATA_SHEETS.get(device, CPU)
+    raise UsageError("device", device, ", ".join((CPU, *_DATA_SHEETS)))

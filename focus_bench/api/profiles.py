@@ -1,0 +1,90 @@
+"""Cost profiles of this machine: where they are kept, how they are made, which one fits a model.
+
+Knows files and names; measuring is the engine's matter, fitting the simulator's.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from focus_bench.core.errors import UsageError
+from focus_bench.core.model_spec import ModelSpec
+
+if TYPE_CHECKING:
+    from focus_bench.api.engine import Engine
+    from focus_bench.sim.calibration import Profile
+
+CPU = "cpu"
+CALIBRATION_S = 15.0
+
+
+def profiles_folder() -> Path:
+    """Where this machine's profiles are kept: in the user's cache ($XDG_CACHE_HOME)."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "focus-bench" / "profiles"
+
+
+def profile_path(engine: "Engine") -> Path:
+    """The file of the engine's profile: by device, threads, PyTorch, model and number format."""
+    settings = engine.settings
+    threads = f"{settings['threads']}-threads" if engine.hardware == CPU else ""
+    parts = (engine.hardware, threads, settings["torch"], engine.spec.name, settings["dtype"])
+    name = "_".join(re.sub(r"[^\w.+-]+", "-", part) for part in parts if part)
+    return profiles_folder() / f"{name}.json"
+
+
+def calibrate(
+    engine: "Engine", *, seconds: float = CALIBRATION_S, path: Path | None = None
+) -> "Profile":
+    """Measure steps of the engine for some `seconds`, fit a profile to them and keep it.
+
+    `path` None: in the user's cache, where `simulate` and `focus-bench run` find it. The runs are
+    random prompts, none of them a user's.
+    """
+    from focus_bench.sim.calibration import fit_profile
+
+    profile = fit_profile(engine.measure_steps(seconds=seconds), name=f"local-{engine.hardware}")
+    target = profile_path(engine) if path is None else path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    profile.save(partial)
+    partial.replace(target)
+    return profile
+
+
+def profile_of_engine(engine: "Engine") -> "Profile | None":
+    """The profile that was calibrated for this very engine; None if there is none yet."""
+    from focus_bench.core.calibration import dimensions_of
+
+    profile = _usable(profile_path(engine))
+    if profile is None or dict(profile.samples.dimensions) != dimensions_of(engine.spec):
+        return None
+    return profile
+
+
+def cpu_profile_of(spec: ModelSpec) -> "Profile | None":
+    """The newest profile of this machine's CPU for a model, else the newest for any model.
+
+    None if nothing was calibrated here.
+    """
+    from focus_bench.core.calibration import dimensions_of
+
+    files = profiles_folder().glob(f"{CPU}_*.json")
+    newest_first = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    profiles = [profile for file in newest_first if (profile := _usable(file)) is not None]
+    wanted = dimensions_of(spec)
+    own = [p for p in profiles if dict(p.samples.dimensions) == wanted]
+    return next(iter((*own, *profiles)), None)
+
+
+def _usable(path: Path) -> "Profile | None":
+    """A profile of the cache; None if there is none, or one of another version of this program."""
+    from focus_bench.sim.calibration import load_profile
+
+    if not path.is_file():
+        return None
+    try:
+        return load_profile(path)
+    except UsageError:
+        return None
