@@ -295,11 +295,14 @@ def test_without_a_gpu_the_run_says_cpu(monkeypatch: pytest.MonkeyPatch) -> None
         load_model(dataclasses.replace(config, device="cuda"))
 
 
-def test_rows_of_logits_are_cut_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_of_logits_are_cut_to_a_bound(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many rows need logits, only so many bytes of them exist at once."""
     from focus_bench.engine import executor
 
-    point = make_point("baseline")
+    point = make_point("baseline", temperature=temperature)
     requests = make_requests([5, 16, 11], 20)
     expected = serve(random_model(), point, requests).outputs
     rows: list[int] = []

@@ -35,7 +35,7 @@ SYNTHETIC = {
     "point",
     [
         make_point("focus", batch_size=4, **SYNTHETIC),  # type: ignore[arg-type]
-        make_point("focus", batch_size=4, temperature=1.0, num_pages=9),
+        make_point("focus", batch_size=4, temperature=1.0, num_pages=7),
     ],
     ids=["synthetic acceptance", "confidence, temperature 1, preemption"],
 )
