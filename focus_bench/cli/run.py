@@ -1,5 +1,6 @@
 """focus-bench run: measures points on this machine, and sets the simulator's prediction beside."""
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 def command(flags: RunFlags) -> int:
     """Measure policies on this machine, and predict the same points beside."""
     from focus_bench.api.prediction import target_of_profile
+    from focus_bench.api.profiles import CPU
     from focus_bench.bench.workload_cache import WorkloadCache
     from focus_bench.cli.machine import gpu_facts
     from focus_bench.cli.points import points_from_flags
@@ -27,6 +29,7 @@ def command(flags: RunFlags) -> int:
     from focus_bench.core.errors import check_range
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.engine.runner import check_runnable
+    from focus_bench.report.console import make_console
     from focus_bench.sim.calibration import load_profile
 
     check_range("--num-runs", flags.num_runs, low=1)
@@ -47,6 +50,8 @@ def command(flags: RunFlags) -> int:
     )
     if flags.dry_run:
         return show_plan([campaign], flags)
+    if flags.device == "auto" and hardware == CPU:
+        make_console(sys.stderr, quiet=flags.quiet).print("no GPU that PyTorch sees: on the CPU")
     return run_campaigns(
         [campaign],
         command="run",

@@ -198,16 +198,12 @@ def show_plan(campaigns: Sequence[Campaign], flags: PointFlags) -> int:
 
 
 def _label(campaign: Campaign, point: PointConfig) -> str:
-    parts = [
-        campaign.source,
-        point.decode.policy,
-        f"batch {point.scheduler.batch_size}",
-        f"B {point.decode.block_length}",
-        f"alpha {point.decode.alpha:g}",
-        point.engine.model,
-        point.workload.dataset,
-    ]
-    return " ".join(parts)
+    decode = point.decode
+    return (
+        f"{campaign.source} {decode.policy}, batch {point.scheduler.batch_size}, "
+        f"B {decode.block_length}, alpha {decode.alpha:g}, {point.engine.model}, "
+        f"{point.workload.dataset} on {campaign.hardware}"
+    )
 
 
 def _show(results: Sequence[PointResult], path: Path, *, quiet: bool) -> None:

@@ -1,0 +1,182 @@
+"""Predictions beside measurements: run, calibrate, compare, and simulate on what was calibrated."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from focus_bench.api.engine import Engine
+from focus_bench.cli.main import main
+from focus_bench.core.calibration import CalibrationSamples
+from focus_bench.report.folder import load_folder
+from focus_bench.sim.calibration import load_profile
+
+REQUESTS = ["--dataset", "synthetic", "--num-prompts", "3", "--max-new-tokens", "8"]
+RUN = ["run", *REQUESTS, "--num-warmups", "0", "--batch-size", "2", "--device", "cpu"]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, samples: CalibrationSamples) -> list[float]:
+    """Replaces the measuring of steps; lists the seconds that were asked for."""
+    asked: list[float] = []
+
+    def measure_steps(self: Engine, *, seconds: float) -> CalibrationSamples:
+        asked.append(seconds)
+        return samples
+
+    monkeypatch.setattr(Engine, "measure_steps", measure_steps)
+    return asked
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """summary.csv as dictionaries."""
+    with (folder / "summary.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_run_calibrates_once_and_predicts_every_point(
+    tmp_path: Path, cache: Path, measured: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    arguments = [*RUN, "--policy", "baseline,focus", "--output-dir", str(folder)]
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "no cost profile of dummy-tiny on cpu yet" in err
+    assert measured == [15.0]
+    assert len(list((cache / "focus-bench" / "profiles").iterdir())) == 1
+    assert "calibrated on cpu" in out
+    sources = [(row["policy"], row["source"]) for row in rows(folder)]
+    assert sources == [
+        (policy, source) for policy in ("baseline", "focus") for source in ("measured", "predicted")
+    ]
+    for one, other in zip(rows(folder)[::2], rows(folder)[1::2], strict=True):
+        assert one["point_hash"] == other["point_hash"]
+        for name in ("processed_per_decoded", "tokens_per_step", "total_output_tokens"):
+            assert one[name] == other[name]
+    before = (folder / "summary.csv").read_text()
+    assert main([*arguments, "--resume"]) == 0
+    assert (folder / "summary.csv").read_text() == before
+    again = [*RUN, "--policy", "focus", "--output-dir", str(tmp_path / "again")]
+    assert main(again) == 0
+    assert "calibrating" not in capsys.readouterr().err
+    assert measured == [15.0]
+
+
+def test_a_run_in_which_the_model_decides_is_predicted_from_its_trace(
+    tmp_path: Path, measured: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    model_decides = ["--acceptance", "confidence", "--importance", "model", "--threshold", "0.01"]
+    arguments = [*RUN, *model_decides, "--policy", "focus", "--output-dir", str(folder)]
+    assert main(arguments) == 0
+    one, other = rows(folder)
+    assert (one["source"], other["source"]) == ("measured", "predicted")
+    for name in ("processed_per_decoded", "tokens_per_step", "retained_fraction"):
+        assert one[name] == other[name]
+    assert "replay" in other["notes"]
+    capsys.readouterr()
+    assert main(["compare", str(folder)]) == 0
+    assert "not predicted" not in capsys.readouterr().out
+    (trace,) = (folder / "traces").iterdir()
+    trace.unlink()
+    assert main(["compare", str(folder)]) == 0
+    assert f"not predicted: point {one['point_hash']}" in capsys.readouterr().out
+
+
+def test_a_point_that_cannot_be_predicted_keeps_its_measurement(
+    tmp_path: Path, measured: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, traces = tmp_path / "out", tmp_path / "traces"
+    base = [*RUN, "--policy", "focus", "--no-predict"]
+    first = [*base, "--output-dir", str(folder), "--decode-trace", str(traces)]
+    assert main([*first, "--quiet"]) == 0
+    (file,) = traces.iterdir()
+    # A trace of another alpha gives the counts only, so the model ranks, which is not simulated.
+    other = [*RUN, "--policy", "focus", "--alpha", "1.25", "--importance", "model"]
+    other += ["--acceptance", f"replay:{file}", "--output-dir", str(tmp_path / "other")]
+    assert main(other) == 0
+    assert "not predicted: --importance" in capsys.readouterr().err
+    assert [row["source"] for row in rows(tmp_path / "other")] == ["measured"]
+
+
+def test_calibrate_writes_a_profile_that_simulate_and_compare_use(
+    tmp_path: Path, measured: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "new" / "profile.json"
+    assert main(["calibrate", "--device", "cpu", "--seconds", "3", "--output", str(file)]) == 0
+    assert measured == [3.0]
+    assert "error of the fit" in capsys.readouterr().out
+    assert load_profile(file).name == "local-cpu"
+
+    simulated = tmp_path / "simulated"
+    point = ["--policy", "focus", "--batch-size", "2"]
+    arguments = ["simulate", *REQUESTS, *point, "--output-dir", str(simulated)]
+    assert main([*arguments, "--profile", str(file)]) == 0
+    (row,) = rows(simulated)
+    assert row["hardware"] == "local-cpu"
+    assert "calibrated on cpu (local-cpu, 2026-01-01, dummy-tiny)" in row["notes"]
+    assert main([*arguments, "--profile", str(file), "--gpu", "h200"]) == 2
+    assert "--profile or --gpu, not both" in capsys.readouterr().err
+
+    run = tmp_path / "run"
+    assert main([*RUN, "--policy", "focus", "--profile", str(file), "--output-dir", str(run)]) == 0
+    assert measured == [3.0]
+    figures = tmp_path / "figures.csv"
+    capsys.readouterr()
+    assert main(["compare", str(run), "--gpu", str(file), "--csv", str(figures)]) == 0
+    assert "error of the prediction in percent" in capsys.readouterr().out
+    with figures.open(newline="") as stream:
+        compared = {line["figure"]: line for line in csv.DictReader(stream)}
+    stored = {r.source: r.metrics for r in load_folder(run).results}
+    throughput = compared["output_throughput"]
+    assert float(throughput["measured"]) == stored["measured"].output_throughput
+    assert float(throughput["predicted"]) == stored["predicted"].output_throughput
+    assert float(compared["tokens_per_step"]["error_percent"]) == 0.0
+
+
+def test_simulate_takes_this_machines_profile_by_default(
+    tmp_path: Path, measured: list[float]
+) -> None:
+    assert main(["calibrate", "--device", "cpu"]) == 0
+    folder = tmp_path / "out"
+    arguments = ["simulate", *REQUESTS, "--policy", "focus", "--batch-size", "2", "--quiet"]
+    assert main([*arguments, "--model", "dummy-tiny,sdar-1.7b", "--output-dir", str(folder)]) == 0
+    own, foreign = rows(folder)
+    assert "extrapolated" not in own["notes"]
+    assert "extrapolated to sdar-1.7b" in foreign["notes"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 0}'])
+def test_a_broken_profile_is_named_or_made_anew(
+    text: str,
+    tmp_path: Path,
+    cache: Path,
+    measured: list[float],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "broken.json"
+    file.write_text(text)
+    assert main([*RUN, "--policy", "focus", "--profile", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+    assert main(["calibrate", "--device", "cpu"]) == 0
+    (kept,) = (cache / "focus-bench" / "profiles").iterdir()
+    kept.write_text(text)
+    arguments = [*RUN, "--policy", "focus", "--output-dir", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert "calibrating" in capsys.readouterr().err
+    assert load_profile(kept).name == "local-cpu"
+
+
+def test_data_that_changed_since_are_not_compared(
+    tmp_path: Path, measured: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = '[{"from": "human", "value": "question"}, {"from": "gpt", "value": "answer"}]'
+    data = tmp_path / "data.jsonl"
+    data.write_text(f'{{"conversations": {turns}}}\n' * 3)
+    folder = tmp_path / "out"
+    arguments = [*RUN, "--policy", "focus", "--output-dir", str(folder), "--quiet"]
+    arguments[arguments.index("synthetic")] = "sharegpt"
+    assert main([*arguments, "--dataset-path", str(data)]) == 0
+    data.write_text(f'{{"conversations": {turns}}}\n' * 4)
+    assert main(["compare", str(folder)]) == 2
+    assert "SHA-256" in capsys.readouterr().err
