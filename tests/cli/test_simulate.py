@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from focus_bench.api.prediction import Target
 from focus_bench.cli.main import main
 from focus_bench.report.folder import load_folder
 
@@ -154,16 +155,14 @@ def test_a_point_that_cannot_run_is_recorded_and_the_others_go_on(
 def test_an_interruption_keeps_finished_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from focus_bench import api
+    predict = Target.predict
 
-    simulate = api.simulate
-
-    def interrupted(point, *arguments, **options):  # type: ignore[no-untyped-def]
+    def interrupted(self, point, *arguments, **options):  # type: ignore[no-untyped-def]
         if point.decode.policy == "focus":
             raise KeyboardInterrupt
-        return simulate(point, *arguments, **options)
+        return predict(self, point, *arguments, **options)
 
-    monkeypatch.setattr(api, "simulate", interrupted)
+    monkeypatch.setattr(Target, "predict", interrupted)
     folder = tmp_path / "out"
     assert main([*SMALL, "--batch-size", "8", "--output-dir", str(folder)]) == 130
     out, err = capsys.readouterr()
@@ -184,6 +183,7 @@ def test_a_rate_that_cannot_be_kept_shows_the_rate_that_was_reached(tmp_path: Pa
 
 RUN_WITHOUT_TORCH = """
 import sys
+from focus_bench.api.prediction import Target
 from focus_bench.cli.main import main
 code = main(sys.argv[1:])
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "triton"}))
