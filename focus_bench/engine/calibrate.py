@@ -60,24 +60,30 @@ def _spread(count: int, low: int, high: int) -> tuple[int, ...]:
 
 
 # Batch sizes on both sides of the usual ones; contexts from a few tokens to thousands; steps of a
-# whole block, of thinned blocks (delayed cache) and of few kept positions (eviction). The outputs
-# of wide batches are short: a step of theirs takes long and tells as much as one.
+# whole block, of thinned blocks (delayed cache) and of few kept positions (eviction). More requests
+# than slots, so that pages are handed on and a sequence's lie scattered, as in a long run. The
+# outputs of wide batches are short: a step of theirs takes long and tells as much as one.
 _RUNS = (
-    _Run(policy="baseline", batch_size=3, prompts=(20, 150, 2500), output_tokens=30),
-    _Run(policy="focus", batch_size=12, prompts=_spread(12, 10, 1500), output_tokens=34),
-    _Run(policy="baseline", batch_size=40, prompts=_spread(40, 8, 400), output_tokens=9),
+    _Run(policy="baseline", batch_size=3, prompts=_spread(7, 20, 2500), output_tokens=16),
+    _Run(policy="focus", batch_size=12, prompts=_spread(22, 10, 1500), output_tokens=24),
+    _Run(policy="baseline", batch_size=40, prompts=_spread(44, 8, 400), output_tokens=7),
     _Run(
         policy="delayed-cache-neighbor",
         batch_size=6,
-        prompts=(60,) * 6,
+        prompts=(60,) * 8,
         output_tokens=40,
         num_pages=8,
     ),
-    _Run(policy="focus", batch_size=40, prompts=_spread(40, 8, 200), output_tokens=30),
-    _Run(policy="delayed-cache-neighbor", batch_size=24, prompts=(40,) * 24, output_tokens=28),
-    _Run(policy="baseline", batch_size=12, prompts=_spread(12, 30, 900), output_tokens=16),
-    _Run(policy="focus", batch_size=3, prompts=(40, 700, 3200), output_tokens=40),
-    _Run(policy="focus", batch_size=24, prompts=_spread(26, 33, 600), output_tokens=20),
+    _Run(policy="focus", batch_size=40, prompts=_spread(56, 8, 200), output_tokens=18),
+    _Run(
+        policy="delayed-cache-neighbor",
+        batch_size=24,
+        prompts=_spread(30, 20, 200),
+        output_tokens=22,
+    ),
+    _Run(policy="baseline", batch_size=12, prompts=_spread(16, 30, 900), output_tokens=12),
+    _Run(policy="focus", batch_size=3, prompts=_spread(8, 40, 3200), output_tokens=30),
+    _Run(policy="focus", batch_size=24, prompts=_spread(30, 33, 600), output_tokens=18),
     _Run(policy="baseline", batch_size=1, prompts=(31,), output_tokens=24),
 )
 
@@ -171,12 +177,12 @@ def _point(run: _Run, seed: int) -> PointConfig:
 
 
 def _workload(model: BlockDiffusionModel, run: _Run, seed: int) -> Workload:
-    """Random prompts; those that the model's positions cannot take are left out."""
+    """Random prompts in random order; those that the model's positions cannot take are left out."""
     spec = model.spec
     rng = generator(seed, f"calibrate/{run.policy}/{run.batch_size}")
     ids_below = min(spec.mask_token_id, spec.tokenizer_size or spec.vocab_size)
     room = spec.max_position_embeddings - run.output_tokens - PRESET_BLOCK_LENGTH
-    prompts = [length for length in run.prompts if length <= room]
+    prompts = [length for length in rng.permutation(run.prompts).tolist() if length <= room]
     requests = tuple(
         RequestSpec(
             request_id=i,
