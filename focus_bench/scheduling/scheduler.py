@@ -10,10 +10,10 @@ import numpy as np
 
 from focus_bench.core.config import DecodeConfig, SchedulerConfig
 from focus_bench.core.workload import RequestSpec
-from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, TokenArray
+from focus_bench.decoding.block_state import BlockState, TokenArray
 from focus_bench.decoding.caching import freeze, plan_feed
 from focus_bench.decoding.policies import code_at_block_start, get_policy
-from focus_bench.scheduling.ends import End, RepetitionGuard, first_end, first_stop
+from focus_bench.scheduling.outputs import OutputScanner
 from focus_bench.scheduling.pages import PagePool
 from focus_bench.scheduling.plan import (
     CommitReport,
@@ -56,11 +56,13 @@ class Scheduler:
         self._decode = decode
         self._max_positions = max_positions
         self._lengths_from_data = lengths_from_data
-        use_stops = config.stop_tokens and not lengths_from_data
-        self._stop_ids = np.array(stop_token_ids if use_stops else (), dtype=np.int32)
         slots = config.batch_size
-        guard = config.repetition_guard and not lengths_from_data
-        self._guard = RepetitionGuard(slots) if guard else None
+        use_stops = config.stop_tokens and not lengths_from_data
+        self._outputs = OutputScanner(
+            slots,
+            stop_token_ids=stop_token_ids if use_stops else (),
+            repetition_guard=config.repetition_guard and not lengths_from_data,
+        )
         self.state = BlockState.empty(slots, decode.block_length)
         self._slots: list[Request | None] = [None] * slots
         self._free_slots = list(range(slots - 1, -1, -1))
@@ -68,9 +70,6 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._growing: set[int] = set()  # slots whose new block may need a page
         self._decoding = np.zeros(slots, dtype=np.bool_)
-        self._prompt_tokens = np.zeros(slots, dtype=np.int64)
-        self._target_tokens = np.zeros(slots, dtype=np.int64)
-        self._visible = np.zeros(slots, dtype=np.int64)  # output tokens scanned so far
         self._page_table = np.zeros((slots, 1), dtype=np.int32)
         self._finished: list[FinishedRequest] = []
         self._dropped_swaps: list[int] = []
@@ -228,8 +227,6 @@ class Scheduler:
             request.slot = self._free_slots.pop()
             self._slots[request.slot] = request
             self._allocate(request, need)
-            self._prompt_tokens[request.slot] = request.spec.num_prompt_tokens
-            self._target_tokens[request.slot] = request.target_tokens
             if request.phase is Phase.SWAPPED:
                 pages = self.pool.pages_of(request.request_id)
                 swaps.append(Swap(request_id=request.request_id, pages=tuple(pages)))
@@ -281,17 +278,14 @@ class Scheduler:
             uncached=freeze(plan.block),
             progress=outcome.progress,
         )
-        visible_before = self._visible[rows]
-        ends = self._find_ends(rows, outcome)
+        scan = self._outputs.scan(rows, self.state, outcome.ends)
+        visible_now = scan.visible - scan.before
+        ends = {row: end for row, end in scan.ends.items() if row not in outcome.errors}
         for row, message in outcome.errors.items():
-            request = self._request_at(int(rows[row]))
-            ends.pop(row, None)
-            self._visible[rows[row]] = visible_before[row]
-            self._finish(request, int(visible_before[row]), "error", message)
+            visible_now[row] = 0
+            self._finish(self._request_at(int(rows[row])), int(scan.before[row]), "error", message)
         for row, end in ends.items():
-            self._visible[rows[row]] = self._shown_tokens(end.output_tokens, end.reason)
-        visible_now = self._visible[rows] - visible_before
-        for row, end in ends.items():
+            visible_now[row] = self._shown_tokens(end.output_tokens, end.reason) - scan.before[row]
             self._finish(self._request_at(int(rows[row])), end.output_tokens, end.reason)
         closed = []
         for row in np.flatnonzero(plan.feed.commit).tolist():
@@ -310,56 +304,6 @@ class Scheduler:
         self._abort_after_step.clear()
         return CommitReport(visible_tokens=visible_now, closed_block_steps=tuple(closed))
 
-    def _find_ends(self, rows: IntArray, outcome: Outcome) -> dict[int, End]:
-        """Scan what became visible; sets `_visible` and returns the rows that end, and how."""
-        decoded = self.state.decoded[rows]
-        prefix = np.where(decoded.all(axis=1), self.block_length, decoded.argmin(axis=1))
-        offset = self.state.block_start[rows] - self._prompt_tokens[rows]
-        before = self._visible[rows]
-        visible = np.maximum(offset + prefix, before)
-        self._visible[rows] = visible
-        target = self._target_tokens[rows]
-        length_ends = visible >= target
-        stop_column = np.full(len(rows), -1, dtype=np.int64)
-        if len(self._stop_ids) and len(rows):
-            stop_column = self._stop_columns(rows, prefix, before - offset)
-        repetition = self._find_repetitions(rows, before, visible, offset)
-        ends: dict[int, End] = {}
-        suspects = np.flatnonzero(length_ends | (stop_column >= 0)).tolist()
-        for row in sorted({*suspects, *repetition, *outcome.ends}):
-            end = first_end(
-                stop_at=int(offset[row] + stop_column[row]) + 1 if stop_column[row] >= 0 else None,
-                length_at=int(target[row]) if length_ends[row] else None,
-                repetition_at=repetition.get(row),
-            )
-            traced = outcome.ends.get(row)
-            if traced is not None and traced[0] <= visible[row]:
-                replayed = End(output_tokens=traced[0], reason=traced[1])
-                end = min(replayed, end or replayed, key=lambda e: e.output_tokens)
-            if end is not None:
-                ends[row] = end
-        return ends
-
-    def _stop_columns(self, rows: IntArray, prefix: IntArray, first_new: IntArray) -> IntArray:
-        columns = np.arange(self.block_length)
-        new: BoolArray = (columns >= first_new[:, None]) & (columns < prefix[:, None])
-        return first_stop(self.state.tokens[rows], new, self._stop_ids)
-
-    def _find_repetitions(
-        self, rows: IntArray, before: IntArray, visible: IntArray, offset: IntArray
-    ) -> dict[int, int]:
-        """Rows whose new output completes a repetition, and at which output length."""
-        found: dict[int, int] = {}
-        if self._guard is None:
-            return found
-        for row in np.flatnonzero(visible > before).tolist():
-            slot = int(rows[row])
-            first, last = int(before[row] - offset[row]), int(visible[row] - offset[row])
-            length = self._guard.extend(slot, self.state.tokens[slot, first:last])
-            if length is not None:
-                found[row] = length
-        return found
-
     # -- transitions of one request -------------------------------------------------------------
 
     def _start_decoding(self, request: Request) -> None:
@@ -374,10 +318,13 @@ class Scheduler:
         request.phase = Phase.DECODE
         request.prefilled = int(self.state.block_start[slot])
         self._decoding[slot] = True
-        self._visible[slot] = self._visible_tokens(request)
-        if self._guard is not None:
-            output = request.output_tokens(self.state.tokens[slot], int(self._visible[slot]))
-            self._guard.reset(slot, output)
+        visible = self._visible_tokens(request)
+        self._outputs.start(
+            slot,
+            prompt_tokens=request.spec.num_prompt_tokens,
+            target_tokens=request.target_tokens,
+            output=request.output_tokens(self.state.tokens[slot], visible),
+        )
 
     def _start_block(self, request: Request, start: int, known_tokens: TokenArray) -> None:
         code = code_at_block_start(
