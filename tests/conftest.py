@@ -15,3 +15,12 @@ def shared_dir() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip("real data sets are not on this machine (set FOCUS_BENCH_SHARED)")
     return folder
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m gpu` collects the engine's tests only: nothing else uses a GPU, and a machine with one
+    may lack what the other packages import.
+    """
+    parts = collection_path.relative_to(Path(__file__).parent).parts
+    elsewhere = bool(parts) and parts[0] not in {"engine", "gpu", "conftest.py"}
+    return True if config.option.markexpr == "gpu" and elsewhere else None
