@@ -32,8 +32,12 @@ class DecodeConfig:
     """The decoding rules' parameters (algorithm sections 1 and 2).
 
     `steps` is the number of steps per block of the static and sequential strategies (None: B).
-    `retain` and `select` belong to policy focus-fixed. `budget_average` says over what N_avg is
-    taken: "block" (this project's rule) or "sequence".
+    `retain` and `select` belong to policy focus-fixed. The last three are choices that the paper
+    leaves open, selectable so that they can be measured: `budget_average` says over what N_avg is
+    taken, "block" (this project's rule) or "sequence"; `attention_cover` what the layers >= 1 of a
+    step with eviction attend to in the block, up to "progress" (the rule) or to the step's
+    "rightmost" kept position; `refresh_prompt` whether a first block's commit pass feeds its prompt
+    tokens again (the rule: no).
     """
 
     policy: str = "focus"
@@ -46,6 +50,8 @@ class DecodeConfig:
     select: str = "top"
     focus_min_batch: int = 16
     budget_average: str = "block"
+    attention_cover: str = "progress"
+    refresh_prompt: bool = False
 
     def __post_init__(self) -> None:
         check_choice("--policy", self.policy, POLICY_NAMES)
@@ -59,6 +65,7 @@ class DecodeConfig:
         check_choice("--select", self.select, SELECTIONS)
         check_range("--focus-min-batch", self.focus_min_batch, low=1)
         check_choice("budget_average", self.budget_average, ("block", "sequence"))
+        check_choice("attention_cover", self.attention_cover, ("progress", "rightmost"))
 
     @property
     def alpha_fraction(self) -> Fraction:

@@ -22,14 +22,21 @@ class Feed:
     commit: BoolArray
 
 
-def plan_feed(block: BlockState) -> Feed:
-    """Positions that the next forward of each row feeds, in ascending order."""
+def plan_feed(block: BlockState, *, refresh_prompt: bool = False) -> Feed:
+    """Positions that the next forward of each row feeds, in ascending order.
+
+    `refresh_prompt`: commit passes also feed the tokens that a block began with.
+    """
     positions = block.uncached.copy()
     decodable = positions & block.masked
     sub_block = SUB_BLOCK_OF_CODE[block.policy_code]
     if sub_block.any():
         positions, decodable = _limit_to_sub_block(block, positions, decodable)
     commit = np.asarray(block.decoded.all(axis=1))
+    if refresh_prompt:
+        # What no step of the block decoded was there when it began, and led it.
+        num_known = (block.block_length - block.block_decoded)[:, None]
+        positions |= commit[:, None] & (np.arange(block.block_length) < num_known)
     if not positions.any(axis=1).all():
         raise AssertionError("a running row has no position left to feed")
     return Feed(positions=positions, decodable=decodable, commit=commit)

@@ -12,7 +12,7 @@ import numpy as np
 from focus_bench.core.config import AcceptanceConfig, DecodeConfig, ImportanceConfig, PointConfig
 from focus_bench.decoding import acceptance as injected
 from focus_bench.decoding import eviction
-from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray
+from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
 from focus_bench.decoding.eviction import Eviction
 from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
@@ -89,6 +89,11 @@ class StepRules:
     def keep_all(self, block: BlockState, feed: Feed) -> Eviction:
         """A step without eviction."""
         return eviction.keep_all(block, feed)
+
+    def last_attended(self, block: BlockState, feed: Feed, outcome: Eviction) -> IntArray:
+        """The last block position [n] that layers >= 1 attend to."""
+        cover = self.decode.attention_cover
+        return eviction.last_attended(block, feed, outcome.kept, outcome.progress, cover)
 
     def traced_ends(self, block: BlockState) -> dict[int, tuple[int, str]]:
         """Rows of an exact replay -> (output tokens, reason) at which their requests end."""

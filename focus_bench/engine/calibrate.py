@@ -145,6 +145,7 @@ def _measure_run(
                 progress=outcome.progress,
                 evicting=outcome.evicting,
                 page_size=point.scheduler.page_size,
+                attention_cover=point.decode.attention_cover,
             )
         )
         for plan, outcome in seen

@@ -106,7 +106,8 @@ class EngineExecutor:
             delta = self._delta(plan, forward, evicting) if evicting.any() else None
             eviction = rules.evict(block, feed, delta)
         timer.end("eviction")
-        hidden = forward.suffix(eviction.kept[feed.positions], eviction.progress)
+        attended = rules.last_attended(block, feed, eviction)
+        hidden = forward.suffix(eviction.kept[feed.positions], attended)
         timer.end("suffix")
         tokens, confidence = self._head(plan, eviction, hidden)
         errors = _confidence_errors(plan, eviction.kept & feed.decodable, confidence)

@@ -118,11 +118,11 @@ class DecodeForward:
         (q0, k0), (q1, k1) = self._qk
         return importance(q1, k1, masked_rows) - importance(q0, k0, masked_rows)
 
-    def suffix(self, kept: BoolArray, progress: IntArray) -> Tensor:
+    def suffix(self, kept: BoolArray, last_attended: IntArray) -> Tensor:
         """Hidden states [kept tokens, h] after the last layer.
 
-        `kept[T]`: fed tokens that go on past layer 1's K/V write; `progress[n]`: the last block
-        position, after this step, that layers >= 1 attend to, with the whole history.
+        `kept[T]`: fed tokens that go on past layer 1's K/V write; `last_attended[n]`: the last
+        block position that layers >= 1 attend to, with the whole history and all before it.
         """
         model, cache = self._model, self._cache
         if model.spec.num_layers == 1:
@@ -130,7 +130,7 @@ class DecodeForward:
         bounds = np.concatenate([[0], np.cumsum(self._num_fed)])
         kept_before = np.concatenate([[0], np.cumsum(kept)])
         num_kept = np.diff(kept_before[bounds]).tolist()
-        ends = (self._block_start + progress + 1).tolist()
+        ends = (self._block_start + last_attended + 1).tolist()
         keys = [slots[:end] for slots, end in zip(self._key_slots, ends, strict=True)]
         rows = RaggedRows.build(num_kept, keys, device=model.device)
         hidden, q = self._hidden, self._qk[1][0]

@@ -171,7 +171,7 @@ class Scheduler:
             rows=rows,
             request_ids=block.request_key,
             block=block,
-            feed=plan_feed(block),
+            feed=plan_feed(block, refresh_prompt=self._decode.refresh_prompt),
             page_table=self._page_table,
             shifted_logits=self.policy.shifted_logits,
             num_waiting=self.num_waiting,

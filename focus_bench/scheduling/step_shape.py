@@ -4,13 +4,19 @@ import numpy as np
 
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
 from focus_bench.decoding.block_state import BoolArray, IntArray
-from focus_bench.decoding.eviction import keep_all
+from focus_bench.decoding.eviction import keep_all, last_attended
 from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
 from focus_bench.scheduling.plan import Plan
 
 
 def step_shape(
-    plan: Plan, *, kept: BoolArray, progress: IntArray, evicting: BoolArray, page_size: int
+    plan: Plan,
+    *,
+    kept: BoolArray,
+    progress: IntArray,
+    evicting: BoolArray,
+    page_size: int,
+    attention_cover: str = "progress",
 ) -> StepShape:
     """Shape of a step, from its plan and what an outcome says: `kept[n,B]`, `progress[n]` after the
     step and `evicting[n]`, the rows for which importance was computed.
@@ -23,7 +29,8 @@ def step_shape(
         nothing = np.zeros_like(evicting)
         forwards.append(_decode_shape(plan, whole.kept, whole.progress, nothing))
     if len(plan.rows):
-        forwards.append(_decode_shape(plan, kept, progress, evicting))
+        attended = last_attended(plan.block, plan.feed, kept, progress, attention_cover)
+        forwards.append(_decode_shape(plan, kept, attended, evicting))
     swaps = (*plan.swap_out, *plan.swap_in)
     return StepShape(
         prefill=PrefillShape(
@@ -38,7 +45,7 @@ def step_shape(
 
 
 def _decode_shape(
-    plan: Plan, kept: BoolArray, progress: IntArray, evicting: BoolArray
+    plan: Plan, kept: BoolArray, attended: IntArray, evicting: BoolArray
 ) -> DecodeShape:
     decodable = plan.feed.decodable
     return DecodeShape(
@@ -46,6 +53,6 @@ def _decode_shape(
         kept=kept.sum(axis=1),
         masked_fed=np.where(evicting, decodable.sum(axis=1), 0),
         first_keys=plan.history + plan.block.block_length,
-        later_keys=plan.history + progress + 1,
+        later_keys=plan.history + attended + 1,
         head_rows=int((kept & decodable).sum()),
     )

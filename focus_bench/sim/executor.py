@@ -50,6 +50,7 @@ class SimExecutor:
             progress=eviction.progress,
             evicting=evicting,
             page_size=self.page_size,
+            attention_cover=rules.decode.attention_cover,
         )
         outcome = Outcome(
             kept=eviction.kept,

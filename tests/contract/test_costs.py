@@ -48,8 +48,9 @@ PAGE_SIZE = 8
 class CountingExecutor:
     """The engine's executor, with every step's FLOPs counted by PyTorch."""
 
-    def __init__(self, inner: EngineExecutor) -> None:
+    def __init__(self, inner: EngineExecutor, attention_cover: str) -> None:
         self.inner = inner
+        self.attention_cover = attention_cover
         self.steps: list[tuple[StepShape, int]] = []
 
     def execute(self, plan: Plan) -> Outcome:
@@ -61,6 +62,7 @@ class CountingExecutor:
             progress=outcome.progress,
             evicting=outcome.evicting,
             page_size=PAGE_SIZE,
+            attention_cover=self.attention_cover,
         )
         self.steps.append((shape, counter.get_total_flops()))
         return outcome
@@ -95,7 +97,7 @@ def counted_steps(
         spec, num_pages=num_pages, page_size=PAGE_SIZE, device=device, dtype=torch.float32
     )
     inner = EngineExecutor(model, cache, StepRules.for_point(point), SamplingConfig())
-    executor = CountingExecutor(inner)
+    executor = CountingExecutor(inner, decode.attention_cover)
     loop = build_loop(point, workload, executor, spec=spec, num_pages=num_pages, source="measured")
     run_wall_clock(loop, clock=WallClock())
     return executor.steps
@@ -117,6 +119,20 @@ def test_flops_of_every_step_equal_those_counted(policy: str) -> None:
         # Steps before, within and after eviction: whole, cut, and with placeholders behind.
         assert any((f.kept < f.fed).any() for shape, _ in steps for f in shape.forwards)
         assert any((f.later_keys < f.first_keys).any() for s, _ in steps for f in s.forwards)
+
+
+def test_flops_with_attention_up_to_the_rightmost_kept_position() -> None:
+    # Selecting from the bottom leaves masks left of what is decoded and frozen.
+    decode = DecodeConfig(
+        policy="focus-fixed",
+        block_length=8,
+        retain=3,
+        select="bottom",
+        attention_cover="rightmost",
+        refresh_prompt=True,
+    )
+    steps = counted_steps(decode)
+    assert [total_flops(step_ops(SPEC, shape)) for shape, _ in steps] == [c for _, c in steps]
 
 
 def test_flops_of_a_model_with_one_layer() -> None:
