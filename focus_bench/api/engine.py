@@ -145,6 +145,18 @@ class Engine:
             trace.save(trace_file)
         return record
 
+    def evaluate(
+        self, point: PointConfig, workload: Workload, *, on_progress: Progress | None = None
+    ) -> RunRecord:
+        """Serve the workload for the sake of its outputs, by any policy, `ideal` included (whose
+        time means nothing), with a sampling seed of the point's own.
+        """
+        from focus_bench.engine.runner import run_point
+
+        if point.engine != self.config:
+            raise UsageError("point", point.engine, f"points of {self.config}")
+        return run_point(self._model, point, workload, on_progress=on_progress)[0]
+
     def measure_steps(self, *, seconds: float) -> CalibrationSamples:
         """Measure steps of every kind on random prompts, for a cost profile of this device."""
         from focus_bench.engine.calibrate import measure

@@ -11,7 +11,17 @@ from typing import Annotated
 import typer
 
 from focus_bench import __version__
-from focus_bench.cli import calibrate, compare, doctor, generate, report, run, simulate, train
+from focus_bench.cli import (
+    calibrate,
+    compare,
+    doctor,
+    eval,
+    generate,
+    report,
+    run,
+    simulate,
+    train,
+)
 from focus_bench.core.errors import UsageError
 
 USAGE_ERROR = 2
@@ -29,6 +39,7 @@ app.command("simulate")(simulate.command)
 app.command("calibrate")(calibrate.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
+app.command("eval")(eval.command)
 app.command("generate")(generate.command)
 app.command("train")(train.command)
 app.command("doctor")(doctor.command)

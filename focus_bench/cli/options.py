@@ -10,12 +10,14 @@ from typing import Annotated as A
 
 import typer
 
+from focus_bench.bench.benchmarks import BENCHMARKS, PAPER_MAX_NEW_TOKENS
 from focus_bench.bench.defaults import (
     ACCEPTANCE_FORMS,
     DEFAULT_BATCH_SIZES,
     DEFAULT_POLICIES,
     IMPORTANCE_FORMS,
 )
+from focus_bench.bench.quality import BUNDLED_MAX_NEW_TOKENS, SCORED_TASKS
 from focus_bench.core.config import POLICY_NAMES, SELECTIONS, UNMASKING_STRATEGIES
 from focus_bench.core.model_spec import DEFAULT_MODEL, PRESETS
 
@@ -320,3 +322,106 @@ class GenerateFlags(DeviceFlags, SamplingFlags):
     frame_s: A[float, _real(_OUTPUT, "Seconds for which a terminal shows each step, at least.")] = (
         0.05
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalFlags(DeviceFlags, SamplingFlags):
+    """The flags of eval."""
+
+    tasks: A[
+        str,
+        _flag(
+            _DATA,
+            f"Tasks (comma list): {', '.join(SCORED_TASKS)}, bundled; {', '.join(BENCHMARKS)}, "
+            "through lm-evaluation-harness (pip install 'focus-bench[eval]').",
+        ),
+    ] = SCORED_TASKS[0]
+    num_problems: A[
+        int | None,
+        _whole(_DATA, "Problems of each task.", shown="200 bundled ones; all of a benchmark"),
+    ] = None
+    dataset_path: A[
+        list[str] | None,
+        _flag(
+            _DATA,
+            "A benchmark's file (JSON, JSONL, parquet, gzip) or folder; TASK=PATH where there are "
+            "several. May be repeated.",
+            shown="none",
+        ),
+    ] = None
+    download: A[
+        bool, _switch("--download", _DATA, "Fetch a benchmark that is not here from the hub.")
+    ] = False
+    max_new_tokens: A[
+        int | None,
+        _whole(
+            _DATA,
+            "Most output tokens of a reply.",
+            shown=f"{BUNDLED_MAX_NEW_TOKENS}; {PAPER_MAX_NEW_TOKENS} for benchmarks",
+        ),
+    ] = None
+    num_fewshot: A[
+        int | None,
+        _whole(_DATA, "Worked examples in a benchmark's prompts.", shown="the benchmark's"),
+    ] = None
+    apply_chat_template: A[
+        bool | None,
+        _flag(
+            _DATA,
+            "Send a benchmark's prompts through the chat template.",
+            shown="if the tokenizer has one",
+        ),
+    ] = None
+    policy: A[str, _flag(_DECODING, f"Policies (comma list): {', '.join(POLICY_NAMES)}.")] = (
+        ",".join(DEFAULT_POLICIES)
+    )
+    block_length: A[
+        str | None,
+        _flag(
+            _DECODING, "Block lengths B in tokens (comma list).", shown="the checkpoint's, else 32"
+        ),
+    ] = None
+    alpha: A[
+        str, _flag(_DECODING, "Expansion factors of the budget (comma list; paper Eq. 4).")
+    ] = "1.5"
+    threshold: A[
+        str, _flag(_DECODING, "Confidences from which a token is decoded (comma list).")
+    ] = "0.9"
+    unmasking_strategy: A[
+        str, _flag(_DECODING, f"Strategies (comma list): {', '.join(UNMASKING_STRATEGIES)}.")
+    ] = UNMASKING_STRATEGIES[0]
+    steps: A[
+        int | None,
+        _whole(_DECODING, "Steps per block of low_confidence_static and sequential.", shown="B"),
+    ] = None
+    retain: A[
+        str, _flag(_DECODING, "Masked positions that focus-fixed keeps (comma list; Table 3).")
+    ] = "8"
+    select: A[
+        str,
+        _flag(_DECODING, f"Which ones focus-fixed keeps (comma list): {', '.join(SELECTIONS)}."),
+    ] = SELECTIONS[0]
+    focus_min_batch: A[int, _whole(_DECODING, "Running batch from which adaptive uses focus.")] = 16
+    batch_size: A[str, _flag(_SCHEDULING, "Most requests in a batch (comma list).")] = "32"
+    num_pages: A[
+        int | None, _whole(_SCHEDULING, "Pages of the KV cache.", shown="what memory allows")
+    ] = None
+    num_runs: A[
+        int | None,
+        _whole(_MEASURING, "Runs of each point.", shown="1; 2 for benchmarks, as in the paper"),
+    ] = None
+    code_timeout: A[
+        float, _real(_MEASURING, "Seconds for each program that HumanEval and MBPP run.")
+    ] = 3.0
+    output_dir: A[
+        Path | None, _flag(_OUTPUT, "Result folder.", shown="./results/TIMESTAMP-COMMAND")
+    ] = None
+    resume: A[
+        bool, _switch("--resume", _OUTPUT, "Skip points that --output-dir holds already.")
+    ] = False
+    dry_run: A[bool, _switch("--dry-run", _OUTPUT, "Print the points and run none.")] = False
+    metadata: A[
+        list[str] | None,
+        _flag(_OUTPUT, "KEY=VALUE to note in run.json; may be repeated.", shown="none"),
+    ] = None
+    quiet: A[bool, _switch("--quiet", _OUTPUT, "Print errors only.")] = False

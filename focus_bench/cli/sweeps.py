@@ -140,7 +140,7 @@ def run_campaigns(
     )
     if flags.resume and flags.output_dir is None:
         raise UsageError("--resume", "no --output-dir", "--resume with --output-dir FOLDER")
-    path = flags.output_dir or _new_folder(command.split()[0])
+    path = flags.output_dir or new_folder(command.split()[0])
     totals = _Totals()
     with ResultFolder.create(path, manifest, resume=flags.resume) as folder:
         num_points = sum(len(campaign.points) for campaign in campaigns)
@@ -249,7 +249,7 @@ def _write_failed(path: Path, failed: Sequence[tuple[Campaign, FailedPoint]]) ->
     write_atomic(file, csv_text(("point_hash", "source", "hardware", "point", "reason"), rows))
 
 
-def _new_folder(command: str) -> Path:
+def new_folder(command: str) -> Path:
     """./results/TIMESTAMP-COMMAND, with a number behind it where that exists."""
     stem = f"{datetime.now():%Y%m%d-%H%M%S}-{command}"
     path = Path("results") / stem

@@ -4,7 +4,8 @@ Knows no token ids and no files.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -39,8 +40,16 @@ def _strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What one side of a conversation said; `role` is "system", "user" or "assistant"."""
+
+    role: str
+    text: str
+
+
 class ChatTemplate:
-    """A compiled template for one user turn.
+    """A compiled template.
 
     Parameters
     ----------
@@ -70,15 +79,36 @@ class ChatTemplate:
 
         Raises UsageError where the template fails.
         """
+        return self._rendered([{"role": "user", "content": user_text}], True, "one user turn")
+
+    def render_turns(self, turns: Sequence[Turn]) -> str:
+        """The whole prompt for several turns, up to where the assistant's reply begins or goes on.
+
+        A last turn of the assistant is left open, so that its text is the reply's beginning.
+        Raises UsageError where the template fails, as for roles that it does not know.
+        """
+        messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+        last = turns[-1]
+        text = self._rendered(messages, last.role != "assistant", "these turns")
+        if last.role != "assistant":
+            return text
+        # What the template puts behind a turn would close it.
+        for ending in (last.text, last.text.strip()):
+            start = text.rfind(ending)
+            if start >= 0:
+                return text[: start + len(ending)]
+        raise UsageError("chat template", last.text, "a template that keeps the text of turns")
+
+    def _rendered(self, messages: list[dict[str, str]], add_prompt: bool, wanted: str) -> str:
         try:
             return self._template.render(
-                messages=[{"role": "user", "content": user_text}],
+                messages=messages,
                 tools=None,
                 documents=None,
-                add_generation_prompt=True,
+                add_generation_prompt=add_prompt,
                 **self._special_tokens,
             )
         except (jinja2.TemplateError, TypeError, AttributeError) as error:
             raise UsageError(
-                "chat template", str(error), "a template that takes one user turn"
+                "chat template", str(error), f"a template that takes {wanted}"
             ) from error

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer as Backend
 
 from focus_bench.core.errors import UsageError
 from focus_bench.core.workload import TokenArray
-from focus_bench.workloads.chat_template import ChatTemplate
+from focus_bench.workloads.chat_template import ChatTemplate, Turn
 
 # How Qwen2 to Qwen3 cut text into words before BPE: English contractions, letters with at most one
 # other character before them, single digits, punctuation, line breaks, blanks. It is a fact of the
@@ -217,3 +217,7 @@ class HfTokenizer:
         if self._template is None:
             return self.encode_batch(user_texts)
         return self.encode_batch([self._template.render(text) for text in user_texts])
+
+    def chat_text(self, turns: Sequence[Turn]) -> str | None:
+        """The turns through the chat template as text; None where there is no template."""
+        return None if self._template is None else self._template.render_turns(turns)

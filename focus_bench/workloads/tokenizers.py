@@ -5,13 +5,16 @@ Knows no data set and no model; ids of a Hugging Face folder are hf_tokenizer's 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from focus_bench.core.errors import UsageError
 from focus_bench.core.workload import TokenArray
+
+if TYPE_CHECKING:
+    from focus_bench.workloads.chat_template import Turn
 
 
 class Tokenizer(Protocol):
@@ -70,6 +73,13 @@ class Tokenizer(Protocol):
         """The ids of `chat_prompt` for every text, in order."""
         ...
 
+    def chat_text(self, turns: Sequence["Turn"]) -> str | None:
+        """The prompt for several turns as text that `encode` takes, up to where the reply goes on.
+
+        None where the chat form has no spelling as text.
+        """
+        ...
+
 
 class ByteTokenizer:
     """Ids 0 to 255 are the bytes of UTF-8, followed by mask, end, user and assistant marker.
@@ -116,6 +126,10 @@ class ByteTokenizer:
     def chat_prompts(self, user_texts: Sequence[str]) -> list[TokenArray]:
         """The ids of `chat_prompt` for every text, in order."""
         return [self.chat_prompt(text)[0] for text in user_texts]
+
+    def chat_text(self, turns: Sequence["Turn"]) -> str | None:
+        """None: the markers are ids without a text."""
+        return None
 
 
 def load_tokenizer(name_or_folder: str) -> Tokenizer:
