@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from focus_bench.core.config import PointConfig
+from focus_bench.core.config import PointConfig, SamplingConfig
 from focus_bench.core.errors import UsageError
+from focus_bench.core.labels import point_labels
 from focus_bench.core.model_folder import has_dummy_weights
 from focus_bench.core.records import RunRecord
 from focus_bench.core.rng import generator
@@ -30,6 +31,8 @@ from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.recorder import Recorder
 from focus_bench.scheduling.setup import build_loop, pages_wanted
 
+MakeExecutor = Callable[[BlockDiffusionModel, PagedKVCache, StepRules, SamplingConfig], Executor]
+
 
 def check_runnable(point: PointConfig) -> None:
     """Raise UsageError for a policy that only `simulate` and `eval` offer (`ideal`)."""
@@ -46,12 +49,13 @@ def run_point(
     on_progress: Callable[[Recorder], None] | None = None,
     decode_trace: bool = False,
     on_step: Callable[[Plan, Outcome], None] | None = None,
+    make_executor: MakeExecutor = EngineExecutor,
 ) -> tuple[RunRecord, DecodeTrace | None]:
     """Serve `workload` on `model` as `point` says; returns the measured record.
 
     `on_progress` is called after each step with the recorder, `on_step` with each plan and its
-    outcome. Raises UsageError or CapacityError before the first step for what cannot run, a mask
-    token in a prompt included.
+    outcome. `make_executor` makes what carries out the plans. Raises UsageError or CapacityError
+    before the first step for what cannot run, a mask token in a prompt included.
     """
     for request in workload.requests:
         _check_prompt(model, request)
@@ -63,7 +67,7 @@ def run_point(
         device=model.device,
         dtype=model.dtype,
     )
-    executor: Executor = EngineExecutor(model, cache, StepRules.for_point(point), point.sampling)
+    executor = make_executor(model, cache, StepRules.for_point(point), point.sampling)
     if on_step is not None:
         executor = _ObservedExecutor(executor, on_step)
     loop = build_loop(
@@ -130,16 +134,8 @@ def generate(
 
 def run_notes(point: PointConfig, workload: Workload) -> tuple[str, ...]:
     """What the run does not measure, for every output."""
-    notes = []
-    if has_dummy_weights(point.engine):
-        notes.append("dummy weights")
-    if point.acceptance.kind != "confidence":
-        notes.append(f"{point.acceptance.kind} acceptance")
-    if point.importance.kind == "synthetic":
-        notes.append("synthetic importance")
-    if workload.provenance.synthetic:
-        notes.append("synthetic data")
-    return tuple(notes)
+    dummy_weights = has_dummy_weights(point.engine)
+    return point_labels(point, workload.provenance, dummy_weights=dummy_weights)
 
 
 def device_settings(model: BlockDiffusionModel) -> dict[str, str]:
