@@ -96,6 +96,7 @@ def parse_importance(text: str) -> ImportanceConfig:
         kind="synthetic",
         tau=values.get("tau", DEFAULT_IMPORTANCE_TAU),
         noise=values.get("noise", DEFAULT_IMPORTANCE_NOISE),
+        fitted=not values,
     )
 
 

@@ -98,7 +98,8 @@ class AcceptanceConfig:
 
     kind "confidence": the unmasking strategy; "synthetic": 1 + Poisson(mean - 1) positions per
     sequence and step, ordered by left-to-right rank plus `scatter` times Gumbel noise; "replay":
-    a recorded decode trace at `path`. `preset` names the data set preset the mean came from.
+    a recorded decode trace at `path`. `preset` names the data set whose published ratio the mean
+    was fitted to.
     """
 
     kind: str = "confidence"
@@ -120,7 +121,8 @@ class AcceptanceConfig:
         """How every table and CSV row names it."""
         if self.kind == "synthetic":
             preset = f"{self.preset}=" if self.preset else ""
-            return f"synthetic:{preset}{self.mean:g},scatter={self.scatter:g}"
+            fitted = ",fitted" if self.preset else ""
+            return f"synthetic:{preset}{self.mean:g},scatter={self.scatter:g}{fitted}"
         if self.kind == "replay":
             return f"replay:{self.path}"
         return self.kind
@@ -132,11 +134,13 @@ class ImportanceConfig:
 
     kind "model": the attention importance of layers 0 and 1; "synthetic": exp(-rank / tau) plus
     `noise` times a seeded standard normal, after running the importance computation at full cost.
+    `fitted`: the parameters were fitted to a published ratio (this project's defaults).
     """
 
     kind: str = "model"
     tau: float = 0.0
     noise: float = 0.0
+    fitted: bool = False
 
     def __post_init__(self) -> None:
         check_choice("--importance", self.kind, ("model", "synthetic"))
@@ -148,7 +152,8 @@ class ImportanceConfig:
     def label(self) -> str:
         """How every table and CSV row names it."""
         if self.kind == "synthetic":
-            return f"synthetic:tau={self.tau:g},noise={self.noise:g}"
+            fitted = ",fitted" if self.fitted else ""
+            return f"synthetic:tau={self.tau:g},noise={self.noise:g}{fitted}"
         return self.kind
 
 

@@ -96,8 +96,8 @@ class StepRules:
         return eviction.last_attended(block, feed, outcome.kept, outcome.progress, cover)
 
     def traced_ends(self, block: BlockState) -> dict[int, tuple[int, str]]:
-        """Rows of an exact replay -> (output tokens, reason) at which their requests end."""
-        if self.replay is None or self.replay.approximate:
+        """Rows of a replay -> (output tokens, reason) at which their traced requests ended."""
+        if self.replay is None:
             return {}
         ends = self.replay.ends
         requests = enumerate(block.request_key.tolist())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import check_choice
+from focus_bench.core.labels import point_labels
 from focus_bench.core.records import SOURCES, RunRecord
 from focus_bench.core.workload import Provenance
 from focus_bench.report.goodput import GoodputThresholds
@@ -49,19 +50,8 @@ class PointResult:
     @property
     def labels(self) -> tuple[str, ...]:
         """What in this result stands for something else, in words for tables and CSV rows."""
-        point = self.point
-        labels = []
-        if point.acceptance.kind == "synthetic":
-            labels.append(f"synthetic acceptance ({point.acceptance.label})")
-        if point.acceptance.kind == "replay":
-            labels.append(f"replayed acceptance ({point.acceptance.label})")
-        if point.importance.kind == "synthetic":
-            labels.append(f"synthetic importance ({point.importance.label})")
-        if point.engine.load_format == "dummy" and self.source == "measured":
-            labels.append("dummy weights")
-        if self.provenance.synthetic:
-            labels.append(f"synthetic data ({self.provenance.dataset})")
-        return tuple(labels)
+        dummy = self.point.engine.load_format == "dummy" and self.source == "measured"
+        return point_labels(self.point, self.provenance, dummy_weights=dummy)
 
     @property
     def all_notes(self) -> tuple[str, ...]:

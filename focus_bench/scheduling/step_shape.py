@@ -17,13 +17,15 @@ def step_shape(
     evicting: BoolArray,
     page_size: int,
     attention_cover: str = "progress",
+    count_first_pass: bool = True,
 ) -> StepShape:
     """Shape of a step, from its plan and what an outcome says: `kept[n,B]`, `progress[n]` after the
-    step and `evicting[n]`, the rows for which importance was computed.
+    step and `evicting[n]`, the rows for which importance was computed. `count_first_pass`: count
+    the pass in which policy `ideal` finds out what it keeps, as the engine does it.
     """
     forwards = []
     kinds = EVICTION_OF_CODE[plan.block.policy_code]
-    if ((kinds == EvictionKind.IDEAL) & ~plan.feed.commit).any():
+    if count_first_pass and ((kinds == EvictionKind.IDEAL) & ~plan.feed.commit).any():
         # The policy's first pass, without eviction, on a copy of the cache.
         whole = keep_all(plan.block, plan.feed)
         nothing = np.zeros_like(evicting)

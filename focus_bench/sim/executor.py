@@ -51,6 +51,7 @@ class SimExecutor:
             evicting=evicting,
             page_size=self.page_size,
             attention_cover=rules.decode.attention_cover,
+            count_first_pass=False,  # `ideal` bounds what a predictor could gain: knowing is free
         )
         outcome = Outcome(
             kept=eviction.kept,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import CapacityError
 from focus_bench.core.hardware import Hardware
+from focus_bench.core.labels import point_labels
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
@@ -73,19 +74,16 @@ def simulation_notes(
     point: PointConfig, workload: Workload, rules: StepRules, cost_model: CostModel
 ) -> tuple[str, ...]:
     """What the prediction rests on, for every output."""
-    notes = [cost_model.label]
-    if point.acceptance.kind == "synthetic":
-        notes.append("synthetic acceptance")
-        if is_extrapolated(point):
-            notes.append("extrapolated decode dynamics")
-    elif rules.exact_replay:
-        notes.append("replay acceptance")
-    else:
-        notes.append("approximate replay acceptance")
-    if point.importance.kind == "synthetic":
-        notes.append("synthetic importance")
-    if workload.provenance.synthetic:
-        notes.append("synthetic data")
+    notes = [
+        cost_model.label,
+        *point_labels(point, workload.provenance, dummy_weights=False),
+    ]
+    if point.acceptance.kind == "synthetic" and is_extrapolated(point):
+        notes.append("extrapolated decode dynamics")
+    if rules.replay is not None and rules.replay.approximate:
+        notes.append("approximate: the trace was recorded under another configuration")
+    if get_policy(point.decode.policy).eviction is EvictionKind.IDEAL:
+        notes.append("ideal: the cost of knowing what is decodable is left out")
     return tuple(notes)
 
 

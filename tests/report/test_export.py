@@ -54,7 +54,7 @@ def test_summary_row_has_the_documented_columns_first_and_raw_numbers():
     ]
     assert row["policy"] == "focus"
     assert (row["batch_size"], row["block_length"], row["alpha"]) == (32, 32, 1.8)
-    assert row["acceptance"] == "synthetic:sharegpt=2,scatter=0"
+    assert row["acceptance"] == "synthetic:sharegpt=2,scatter=0,fitted"
     assert row["importance"] == "synthetic:tau=4,noise=0.1"
     assert row["output_throughput"] == 100.0
     assert row["processed_per_decoded"] == 4.0
@@ -74,9 +74,8 @@ def test_labels_name_whatever_stands_for_something_else():
     measured = make_result(make_point(), provenance=provenance, notes=notes)
     row = summary_row(measured)
     assert row["labels"] == (
-        "synthetic acceptance (synthetic:sharegpt=2,scatter=0); "
-        "synthetic importance (synthetic:tau=4,noise=0.1); dummy weights; "
-        "synthetic data (sharegpt)"
+        "dummy weights; synthetic acceptance (synthetic:sharegpt=2,scatter=0,fitted); "
+        "synthetic importance (synthetic:tau=4,noise=0.1); synthetic data (sharegpt)"
     )
     assert row["notes"] == "extrapolated decode dynamics"
     predicted = make_result(make_point(), source="predicted")

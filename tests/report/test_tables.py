@@ -55,9 +55,9 @@ def test_main_table_at_80_columns():
     lines = render(results_table(sweep()))
     assert lines[3:20] == [
         "data: sharegpt, local file; s.json; 10 of 12 rows used; left out: 2 empty prompt",
-        "synthetic acceptance (synthetic:sharegpt=2,scatter=0)",
-        "synthetic importance (synthetic:tau=4,noise=0.1)",
         "measured: dummy weights",
+        "synthetic acceptance (synthetic:sharegpt=2,scatter=0,fitted)",
+        "synthetic importance (synthetic:tau=4,noise=0.1)",
         "no chat template",
         "[1] predicted: extrapolated decode dynamics",
         "",
