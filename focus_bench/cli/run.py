@@ -47,6 +47,7 @@ def command(flags: RunFlags) -> int:
         hardware=hardware,
         run=measurement.run,
         prepare=measurement.prepare,
+        complete=measurement.complete,
     )
     if flags.dry_run:
         return show_plan([campaign], flags)
@@ -97,6 +98,15 @@ class _Measurement:
         )
         line = sink.describe(result)
         return f"{line}; {self._predict(point, workload, sink)}" if self.flags.predict else line
+
+    def complete(self, point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
+        """Predict a point that was measured before a kill came between; "" if nothing is missing."""
+        key = ("predicted", point.hash())
+        present = any((r.source, r.point_hash) == key for r in sink.folder.results)
+        if present or not self.flags.predict:
+            return ""
+        self._engine_of(point, sink)
+        return self._predict(point, workload, sink)
 
     def _predict(self, point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
         """Predict the point and store it; the measurement stands also where that is impossible."""

@@ -87,7 +87,8 @@ class Campaign:
     """Points on one piece of hardware.
 
     `run(point, workload, sink)` runs one, stores it and returns a line about it. `prepare` comes
-    before it and outside its time (loading a model, warming up).
+    before it and outside its time (loading a model, warming up). `complete` is asked instead for a
+    point that is finished already: it adds what a killed run left out, or returns "".
     """
 
     points: tuple[PointConfig, ...]
@@ -95,6 +96,7 @@ class Campaign:
     hardware: str
     run: Callable[[PointConfig, Workload, Sink], str]
     prepare: Callable[[PointConfig, Sink], None] = lambda point, sink: None
+    complete: Callable[[PointConfig, Workload, Sink], str] = lambda point, workload, sink: ""
 
     def planned(self) -> tuple[PlannedPoint, ...]:
         """What run.json says is to be done."""
@@ -171,7 +173,8 @@ def _run_campaign(campaign: Campaign, workloads: WorkloadCache, sink: Sink) -> S
         done = sink.folder.finished(point, campaign.source, campaign.hardware) is not None
         if done:
             sink.progress.begin_point(_label(campaign, point), 0)
-            sink.progress.end_point("finished before, skipped")
+            added = campaign.complete(point, workloads.of(point), sink)
+            sink.progress.end_point(f"finished before, {added or 'skipped'}")
         return done
 
     def on_failed(failed: FailedPoint) -> None:

@@ -56,6 +56,12 @@ def test_run_calibrates_once_and_predicts_every_point(
     before = (folder / "summary.csv").read_text()
     assert main([*arguments, "--resume"]) == 0
     assert (folder / "summary.csv").read_text() == before
+    # A kill between a measurement and its prediction: --resume predicts without measuring again.
+    predicted = [f for f in (folder / "points").iterdir() if '"predicted"' in f.read_text()]
+    predicted[0].unlink()
+    assert main([*arguments, "--resume"]) == 0
+    assert "finished before, predicted" in capsys.readouterr().err
+    assert sorted((folder / "summary.csv").read_text().splitlines()) == sorted(before.splitlines())
     again = [*RUN, "--policy", "focus", "--output-dir", str(tmp_path / "again")]
     assert main(again) == 0
     assert "calibrating" not in capsys.readouterr().err
