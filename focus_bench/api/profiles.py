@@ -42,7 +42,7 @@ def calibrate(
     `path` None: in the user's cache, where `simulate` and `focus-bench run` find it. The runs are
     random prompts, none of them a user's.
     """
-    from focus_bench.sim.calibration import fit_profile
+    from focus_bench.sim.calibration import fit_profile, load_profile
 
     profile = fit_profile(engine.measure_steps(seconds=seconds), name=f"local-{engine.hardware}")
     target = profile_path(engine) if path is None else path
@@ -50,7 +50,7 @@ def calibrate(
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     profile.save(partial)
     partial.replace(target)
-    return profile
+    return load_profile(target)  # as every later command will read it, so that all predict alike
 
 
 def profile_of_engine(engine: "Engine") -> "Profile | None":

@@ -100,7 +100,7 @@ class _Measurement:
         return f"{line}; {self._predict(point, workload, sink)}" if self.flags.predict else line
 
     def complete(self, point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
-        """Predict a point that was measured before a kill came between; "" if nothing is missing."""
+        """Predict a point that was measured before a kill; "" if nothing is missing."""
         key = ("predicted", point.hash())
         present = any((r.source, r.point_hash) == key for r in sink.folder.results)
         if present or not self.flags.predict:
