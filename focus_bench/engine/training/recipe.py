@@ -44,7 +44,7 @@ class TrainingRecipe:
     fill_weight: float = 0.1  # of the stop tokens that fill a reply's last block
 
     # Optimiser: AdamW, linear warm-up, cosine decay; the average of the weights is what ships.
-    total_steps: int = 9000
+    total_steps: int = 7000
     warmup_steps: int = 300
     peak_lr: float = 2e-3
     final_lr_fraction: float = 0.01
