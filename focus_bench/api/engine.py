@@ -10,6 +10,7 @@ from focus_bench.api.points import make_point
 from focus_bench.bench.defaults import default_tokenizer, resolved_engine
 from focus_bench.core.calibration import CalibrationSamples
 from focus_bench.core.config import EngineConfig, PointConfig, SamplingConfig
+from focus_bench.core.decodability import DecodabilityRecords
 from focus_bench.core.errors import UsageError
 from focus_bench.core.model_folder import has_dummy_weights
 from focus_bench.core.model_spec import DEFAULT_MODEL, ModelSpec
@@ -156,6 +157,25 @@ class Engine:
         if point.engine != self.config:
             raise UsageError("point", point.engine, f"points of {self.config}")
         return run_point(self._model, point, workload, on_progress=on_progress)[0]
+
+    def observe(
+        self,
+        point: PointConfig,
+        workload: Workload,
+        *,
+        alphas: Sequence[float] = (1.5,),
+        on_progress: Progress | None = None,
+    ) -> tuple[DecodabilityRecords, RunRecord]:
+        """Serve the workload by policy baseline and record the importance of every masked position
+        in every layer, beside what each step decoded and what FOCUS would have kept.
+        """
+        from focus_bench.engine.analysis import observe_decoding
+
+        if point.engine != self.config:
+            raise UsageError("point", point.engine, f"points of {self.config}")
+        return observe_decoding(
+            self._model, point, workload, alphas=alphas, on_progress=on_progress
+        )
 
     def measure_steps(self, *, seconds: float) -> CalibrationSamples:
         """Measure steps of every kind on random prompts, for a cost profile of this device."""

@@ -17,6 +17,7 @@ from focus_bench.cli import (
     doctor,
     eval,
     generate,
+    paper,
     report,
     run,
     simulate,
@@ -40,6 +41,7 @@ app.command("calibrate")(calibrate.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
 app.command("eval")(eval.command)
+app.command("paper")(paper.command)
 app.command("generate")(generate.command)
 app.command("train")(train.command)
 app.command("doctor")(doctor.command)

@@ -2,10 +2,14 @@
 whether the step decoded it, and whether FOCUS would have kept it. Knows no model and no statistics.
 """
 
+import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from focus_bench.core.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,31 @@ class DecodabilityRecords:
         """Place of each position among its row's masked ones, 0 for the leftmost, [n]."""
         starts = np.repeat(self.row_starts[:-1], self.masked_per_row)
         return np.arange(len(self.decoded)) - starts
+
+    def save(self, path: Path) -> None:
+        """Write as a compressed numpy archive, under the very name given."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        with path.open("wb") as file:  # given a name, numpy would append .npz to it
+            np.savez_compressed(file, **values)
+
+    @classmethod
+    def load(cls, path: Path) -> "DecodabilityRecords":
+        """Read what `save` wrote; raises UsageError naming a file that is something else."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = {f.name: archive[f.name] for f in dataclasses.fields(cls)}
+        # A damaged archive raises anything from BadZipFile and zlib.error to NotImplementedError.
+        except Exception as error:
+            raise UsageError("records of decodability", str(path), "a whole .npz file") from error
+        return cls(
+            **arrays
+            | {
+                "num_heads": int(arrays["num_heads"]),
+                "block_length": int(arrays["block_length"]),
+                "threshold": float(arrays["threshold"]),
+                "alphas": tuple(arrays["alphas"].tolist()),
+            }
+        )
 
     def sum_per_row(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
         """Sums of whole numbers or booleans [n] over each row, [rows]."""

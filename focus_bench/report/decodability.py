@@ -4,6 +4,7 @@ Computed from DecodabilityRecords; renders nothing. "Decodable" are the masked p
 step without eviction decoded, "others" the masked ones that it did not (paper, section 3).
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -95,6 +96,8 @@ class DeltaStatistics:
     `missed_at_row_limit` (delta < mean + std of the row, Eq. 5), `missed_by_rule` (not kept by the
     whole rule) for each alpha. `kept_by_rule`: masked positions that the rule keeps, for each
     alpha. `rows_without_loss`: rows of which the rule keeps all that was decodable.
+    `auc_within_passing_rows`: only of rows in which something reached the threshold, where the
+    decodable are not just the most confident one.
     """
 
     decodable: ClassStatistics
@@ -105,6 +108,7 @@ class DeltaStatistics:
     auc_within_rows: float | None
     missed_at_sigma: float | None
     missed_at_row_limit: float | None
+    auc_within_passing_rows: float | None
     alphas: tuple[float, ...]
     missed_by_rule: tuple[float | None, ...]
     kept_by_rule: tuple[float | None, ...]
@@ -174,6 +178,7 @@ def delta_statistics(records: DecodabilityRecords) -> DeltaStatistics:
         bound=None if gamma is None else gaussian_tail(gamma - 1),
         auc=auc(delta, decoded),
         auc_within_rows=auc_within_rows(delta, records),
+        auc_within_passing_rows=_auc_within_passing_rows(records),
         missed_at_sigma=None if other.std is None else _mean(delta[decoded] < other.std),
         missed_at_row_limit=_mean((delta < limit)[decoded]),
         alphas=records.alphas,
@@ -195,7 +200,7 @@ def row_limits(delta: FloatArray, records: DecodabilityRecords) -> FloatArray:
 def step_shares(records: DecodabilityRecords) -> StepShareStatistics:
     """How many positions each step decodes, of those fed and of those masked."""
     decoded, masked = records.decoded_per_row, records.masked_per_row
-    passing = records.sum_per_row(records.confidence >= np.float32(records.threshold))
+    passing = records.sum_per_row(_passes(records))
     counts = np.bincount(decoded, minlength=records.block_length + 1)
     return StepShareStatistics(
         num_rows=len(masked),
@@ -207,6 +212,31 @@ def step_shares(records: DecodabilityRecords) -> StepShareStatistics:
         forced=float((passing == 0).mean()),
         decoded_counts=tuple(counts.tolist()),
     )
+
+
+def rows_that_pass(records: DecodabilityRecords) -> DecodabilityRecords:
+    """Those rows in which at least one position reached the threshold."""
+    passing = records.sum_per_row(_passes(records)) > 0
+    masked = records.masked_per_row
+    chosen = np.repeat(passing, masked)
+    return dataclasses.replace(
+        records,
+        row_starts=np.concatenate([[0], np.cumsum(masked[passing])]),
+        importance=records.importance[chosen],
+        decoded=records.decoded[chosen],
+        confidence=records.confidence[chosen],
+        position=records.position[chosen],
+        kept=records.kept[chosen],
+    )
+
+
+def _passes(records: DecodabilityRecords) -> BoolArray:
+    return np.asarray(records.confidence >= np.float32(records.threshold))
+
+
+def _auc_within_passing_rows(records: DecodabilityRecords) -> float | None:
+    passing = rows_that_pass(records)
+    return auc_within_rows(passing.delta(1, 0), passing)
 
 
 def _statistics(values: FloatArray) -> ClassStatistics:

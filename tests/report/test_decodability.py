@@ -16,6 +16,7 @@ from focus_bench.report.decodability import (
     layer_importance,
     position_auc_within_rows,
     row_limits,
+    rows_that_pass,
     step_shares,
 )
 
@@ -149,6 +150,15 @@ def test_step_shares_by_hand() -> None:
     assert found.forced == 0.0
     records.confidence[:4] = 0.5
     assert step_shares(records).forced == pytest.approx(1 / 3)
+
+
+def test_rows_that_pass_are_those_with_a_confident_position() -> None:
+    records = records_of(ROWS)
+    records.confidence[4:7] = 0.5  # row 2: nothing reaches the threshold
+    passing = rows_that_pass(records)
+    assert passing.row_starts.tolist() == [0, 4, 5]
+    np.testing.assert_array_equal(passing.delta(1, 0), [3, 1, 0, 0, 4])
+    assert delta_statistics(records).auc_within_passing_rows == 1.0
 
 
 def test_nothing_decodable_or_nothing_else_leaves_figures_undefined() -> None:
