@@ -67,12 +67,15 @@ class BlockDiffusionLM(LM):  # type: ignore[misc]
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """The turns as a prompt. An assistant's turn at the end is the reply's beginning."""
+        """The turns as a prompt. An assistant's turn at the end is the reply's beginning, without
+        line ends: the model writes them itself, and MBPP's scorer cuts "```python" off such replies
+        only (one that begins with "def" would lose that word).
+        """
         turns = [Turn(role=turn["role"], text=turn["content"]) for turn in chat_history]
         text = self._tokenizer.chat_text(turns)
         if text is None:
             raise UsageError("tokenizer", self._tokenizer.name, "one with a chat template")
-        return text
+        return text if add_generation_prompt else text.rstrip()
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The text of every request up to its first stop string, in order."""

@@ -26,4 +26,6 @@ class Accuracy:
         centre = share + square / (2 * count)
         half = _Z_975 * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
         scale = 1 + square / count
-        return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+        low = 0.0 if share == 0 else (centre - half) / scale  # exactly, whatever the rounding
+        high = 1.0 if share == 1 else (centre + half) / scale
+        return low, high

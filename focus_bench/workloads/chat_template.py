@@ -14,6 +14,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from focus_bench.core.errors import UsageError
 
+_END_OF_TURN = "<|end of the text that goes on|>"  # only while a template is rendered
+
 
 def _tojson(
     value: Any,
@@ -88,16 +90,14 @@ class ChatTemplate:
         Raises UsageError where the template fails, as for roles that it does not know.
         """
         messages = [{"role": turn.role, "content": turn.text} for turn in turns]
-        last = turns[-1]
-        text = self._rendered(messages, last.role != "assistant", "these turns")
-        if last.role != "assistant":
-            return text
-        # What the template puts behind a turn would close it.
-        for ending in (last.text, last.text.strip()):
-            start = text.rfind(ending)
-            if start >= 0:
-                return text[: start + len(ending)]
-        raise UsageError("chat template", last.text, "a template that keeps the text of turns")
+        if turns[-1].role != "assistant":
+            return self._rendered(messages, True, "these turns")
+        # What the template puts behind the last turn would close it.
+        messages[-1]["content"] += _END_OF_TURN
+        text, found, _ = self._rendered(messages, False, "these turns").rpartition(_END_OF_TURN)
+        if not found:
+            raise UsageError("chat template", turns[-1].text, "one that keeps the text of turns")
+        return text
 
     def _rendered(self, messages: list[dict[str, str]], add_prompt: bool, wanted: str) -> str:
         try:
