@@ -18,7 +18,7 @@ from focus_bench.workloads.rows import BAD_ROW, Lost
 from focus_bench.workloads.sources import SourceValues, content_sha256, find_source
 
 PAPER_MAX_NEW_TOKENS = 1024
-_OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "TRANSFORMERS_OFFLINE")
+OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "TRANSFORMERS_OFFLINE")
 _INSTALL = "pip install 'focus-bench[eval]'"
 _MBPP_TEST_IDS = range(11, 511)  # the data set's own split; the file of all rows has no other mark
 
@@ -119,7 +119,7 @@ class Problems:
 
 def go_offline() -> None:
     """Tell Hugging Face's libraries to fetch nothing; call it before any of them is imported."""
-    os.environ.update(dict.fromkeys(_OFFLINE, "1"))
+    os.environ.update(dict.fromkeys(OFFLINE, "1"))
 
 
 def check_harness(name: str) -> str:

@@ -1,13 +1,11 @@
 """The engine as a model of lm-evaluation-harness: prompts in, texts out.
 
-Knows no task and no score. Imports the harness, so import it only where that is installed.
+Knows no task and no score, and needs the harness itself only in `harness_class`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM
+from typing import Any, Protocol
 
 from focus_bench.bench.quality import Run, outputs_of
 from focus_bench.core.config import PointConfig
@@ -23,6 +21,15 @@ NO_LIKELIHOOD = (
 )
 
 
+class Instance(Protocol):
+    """A request of the harness: a prompt, and how its reply is to be generated."""
+
+    @property
+    def args(self) -> tuple[str, Mapping[str, Any]]:
+        """Both."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reply:
     """A prompt's reply, cut at its stop strings, and its request's record (None: not sent)."""
@@ -31,7 +38,7 @@ class Reply:
     request: RequestRecord | None
 
 
-class BlockDiffusionLM(LM):  # type: ignore[misc]
+class BlockDiffusionLM:
     """Answers the harness's requests with one run of the engine, batched as `point` says.
 
     `max_positions` is the model's context in tokens. A prompt that leaves no room for a reply is
@@ -77,7 +84,7 @@ class BlockDiffusionLM(LM):  # type: ignore[misc]
             raise UsageError("tokenizer", self._tokenizer.name, "one with a chat template")
         return text if add_generation_prompt else text.rstrip()
 
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+    def generate_until(self, requests: Sequence[Instance]) -> list[str]:
         """The text of every request up to its first stop string, in order."""
         asked = [_Request.of(request, self._point) for request in requests]
         prompts = [self._tokenizer.encode(request.context) for request in asked]
@@ -114,11 +121,11 @@ class BlockDiffusionLM(LM):  # type: ignore[misc]
         self.replies = tuple(replies)
         return [reply.text for reply in self.replies]
 
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+    def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
         """Refused."""
         raise UsageError("--tasks", "a task that asks for loglikelihood", NO_LIKELIHOOD)
 
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+    def loglikelihood_rolling(self, requests: Sequence[Instance]) -> list[float]:
         """Refused."""
         raise UsageError("--tasks", "a task that asks for loglikelihood_rolling", NO_LIKELIHOOD)
 
@@ -126,6 +133,16 @@ class BlockDiffusionLM(LM):  # type: ignore[misc]
         """Most new tokens behind such a prompt: prompt and reply fill whole blocks."""
         block_length = self._point.decode.block_length
         return self._max_positions // block_length * block_length - prompt_tokens
+
+
+def harness_class() -> type[BlockDiffusionLM]:
+    """The same as a subclass of the harness's own model class, which its evaluation asks for."""
+    from lm_eval.api.model import LM
+
+    class HarnessLM(BlockDiffusionLM, LM):  # type: ignore[misc]
+        """BlockDiffusionLM with what the harness adds: one process of one, no cache."""
+
+    return HarnessLM
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,18 +10,16 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from focus_bench.bench.benchmarks import BENCHMARKS, Benchmark, Problems
 from focus_bench.bench.code_eval import SandboxedCodeEval, in_place_of_code_eval
+from focus_bench.bench.lm_eval_model import BlockDiffusionLM, harness_class
 from focus_bench.bench.quality import Evaluation, Run, answer_of, point_of_run
 from focus_bench.bench.sandbox import DEFAULT_LIMITS, SandboxLimits
 from focus_bench.report.quality_results import QualityPlan, QualityResult
 from focus_bench.report.results import result_of
 from focus_bench.workloads.tokenizers import Tokenizer
-
-if TYPE_CHECKING:
-    from focus_bench.bench.lm_eval_model import BlockDiffusionLM
 
 OTHER_PROTOCOL = "prompts and scorer of lm-evaluation-harness; the paper used OpenCompass"
 
@@ -48,13 +46,11 @@ def evaluate_benchmark(
 
     `max_positions`: the model's context in tokens. `limits`: of programs that the model wrote.
     """
-    from focus_bench.bench.lm_eval_model import BlockDiffusionLM
-
     benchmark = BENCHMARKS[plan.task]
     metric = SandboxedCodeEval(limits=limits)
     models, scored = [], []
     for number in range(plan.num_runs):
-        model = BlockDiffusionLM(
+        model = harness_class()(
             point=point_of_run(plan, number),
             tokenizer=tokenizer,
             max_positions=max_positions,
@@ -96,9 +92,7 @@ def evaluate_benchmark(
     return Evaluation(result=result, answers=answers)
 
 
-def _score(
-    plan: QualityPlan, benchmark: Benchmark, task: Any, model: "BlockDiffusionLM"
-) -> _Scored:
+def _score(plan: QualityPlan, benchmark: Benchmark, task: Any, model: BlockDiffusionLM) -> _Scored:
     """One run of the harness's own evaluation."""
     from lm_eval.evaluator import evaluate
 

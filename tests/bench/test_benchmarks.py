@@ -3,13 +3,21 @@
 import gzip
 import importlib.util
 import json
+import os
 import sys
 import types
 from pathlib import Path
 
 import pytest
 
-from focus_bench.bench.benchmarks import BENCHMARKS, check_harness, fewshot_of, load_problems
+from focus_bench.bench.benchmarks import (
+    BENCHMARKS,
+    OFFLINE,
+    check_harness,
+    fewshot_of,
+    go_offline,
+    load_problems,
+)
 from focus_bench.core.errors import UsageError
 
 
@@ -61,6 +69,14 @@ def test_real_files_have_the_fields(name: str, shared_dir: Path) -> None:
     sizes = {"gsm8k": 1319, "math500": 500, "humaneval": 164, "mbpp": 500, "ifeval": 541}
     folder = shared_dir / "data" / name
     assert len(load(name, folder).documents) == sizes[name]
+
+
+def test_offline_is_said_to_every_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OFFLINE:
+        monkeypatch.setenv(name, "0")  # so that it is put back afterwards
+    go_offline()
+    assert {os.environ[name] for name in OFFLINE} == {"1"}
+    assert "HF_HUB_OFFLINE" in OFFLINE
 
 
 def test_a_missing_harness_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:

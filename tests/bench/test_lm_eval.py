@@ -6,12 +6,14 @@ import json
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_engine import fake_record
 
 from focus_bench.api import make_point
-from focus_bench.bench.benchmarks import BENCHMARKS, go_offline, load_problems
+from focus_bench.bench.benchmarks import BENCHMARKS, OFFLINE, load_problems
+from focus_bench.bench.lm_eval_model import BlockDiffusionLM
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import RunRecord
@@ -20,13 +22,15 @@ from focus_bench.report.quality_results import QualityPlan, QualityResult
 from focus_bench.workloads.chat_template import Turn
 from focus_bench.workloads.tokenizers import ByteTokenizer
 
-go_offline()
-# Its packages raise warnings of their own while they are imported.
+# The harness's packages raise warnings of their own while they are imported.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.fixture(autouse=True)
-def _installed_and_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness, and a network that nothing may reach for."""
+    for name in OFFLINE:
+        monkeypatch.setenv(name, "1")
     pytest.importorskip("lm_eval", reason="needs the extra [eval]")
 
     def refuse(*arguments: object) -> None:
@@ -51,8 +55,6 @@ def text_of(workload: Workload, request: int) -> str:
 
 def model_of(reply: Callable[[str], str], *, max_positions: int = 4096, max_new_tokens: int = 64):
     """The adapter over an engine that answers each prompt with `reply`, and what it was sent."""
-    from focus_bench.bench.lm_eval_model import BlockDiffusionLM
-
     sent: list[Workload] = []
 
     def run(point: PointConfig, workload: Workload) -> RunRecord:
@@ -69,10 +71,8 @@ def model_of(reply: Callable[[str], str], *, max_positions: int = 4096, max_new_
     return model, sent
 
 
-def instance(context: str, **options: object):
-    from lm_eval.api.instance import Instance
-
-    return Instance(request_type="generate_until", doc={}, arguments=(context, options), idx=0)
+def instance(context: str, **options: object) -> SimpleNamespace:
+    return SimpleNamespace(args=(context, options))
 
 
 def test_replies_end_before_their_first_stop_string() -> None:
@@ -166,6 +166,7 @@ def scored(
     return evaluation.result, [answer.right for answer in evaluation.answers]
 
 
+@pytest.mark.usefixtures("harness")
 def test_gsm8k_scores_the_last_number(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [
         {"question": f"what is {i} + {i}?", "answer": f"{i} + {i} = {2 * i}\n#### {2 * i}"}
@@ -186,6 +187,7 @@ def test_gsm8k_scores_the_last_number(tmp_path: Path) -> None:
     assert any("OpenCompass" in note for note in result.decoding.notes)
 
 
+@pytest.mark.usefixtures("harness")
 def test_math500_accepts_equal_expressions(tmp_path: Path) -> None:
     pytest.importorskip("math_verify", reason="needs the extra [eval]")
     rows: list[dict[str, object]] = [
@@ -197,6 +199,7 @@ def test_math500_accepts_equal_expressions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.usefixtures("harness")
 def test_humaneval_runs_programs_in_the_sandbox(tmp_path: Path, chat: bool) -> None:
     rows: list[dict[str, object]] = [
         {
@@ -226,6 +229,7 @@ def test_humaneval_runs_programs_in_the_sandbox(tmp_path: Path, chat: bool) -> N
 
 
 @pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.usefixtures("harness")
 def test_mbpp_runs_programs_in_the_sandbox(tmp_path: Path, chat: bool) -> None:
     rows: list[dict[str, object]] = [
         {
@@ -243,6 +247,7 @@ def test_mbpp_runs_programs_in_the_sandbox(tmp_path: Path, chat: bool) -> None:
     assert result.ci95 is not None
 
 
+@pytest.mark.usefixtures("harness")
 def test_ifeval_is_the_mean_of_prompts_and_instructions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
