@@ -1,5 +1,6 @@
 """From results to the parts of the paper: one table and one chart each. Runs nothing."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -259,7 +260,10 @@ def _named_points(rows: Sequence[QualityRow], footer: str) -> Chart:
         x_label="",
         y_label="score, %",
         series=(_series("score", rows, places),),
-        ticks=tuple((place, "\n".join(row.names)) for place, row in zip(places, rows, strict=True)),
+        ticks=tuple(
+            (place, textwrap.fill(" ".join(row.names), 12))
+            for place, row in zip(places, rows, strict=True)
+        ),
         is_joined=False,
         footer=footer,
     )

@@ -152,7 +152,7 @@ def _draw_lines(axes: "Axes", chart: LineChart) -> None:
         for x, y, note in zip(series.x, series.y, series.notes, strict=False):
             axes.annotate(note, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=6)
     if chart.ticks:
-        axes.set_xticks([x for x, _ in chart.ticks], [name for _, name in chart.ticks], fontsize=8)
+        axes.set_xticks([x for x, _ in chart.ticks], [name for _, name in chart.ticks], fontsize=6)
     axes.set_ylabel(chart.y_label)
     if len(chart.series) > 1:
         axes.legend(fontsize=8)
