@@ -166,7 +166,7 @@ def quality_part(
         notes.append(f"diff.: on the same problems, to {compared_with}")
     if published:
         models = " and ".join(dict.fromkeys(model for model, _ in published))
-        notes.append(f"published: {SOURCE}, {models} on its own benchmarks, in percent")
+        notes.append(f"published: {SOURCE}, {models} on other benchmarks, in percent")
     results = [row.result for row in rows if row.result is not None]
     return PaperTable(
         name=name,
