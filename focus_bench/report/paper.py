@@ -37,10 +37,14 @@ class PairedDifference:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """95 % interval of the difference (normal approximation for paired shares)."""
-        discordant = self.only_this + self.only_other
-        half = _Z_975 * math.sqrt(discordant / self.count - self.value**2) / math.sqrt(self.count)
-        return self.value - half, self.value + half
+        """95 % interval for a difference of paired shares (Agresti and Min 2005: a half is added
+        to each of the four counts, so that it has a width also where all answers agree).
+        """
+        count = self.count + 2
+        difference = self.only_this - self.only_other
+        discordant = self.only_this + self.only_other + 1
+        half = _Z_975 * math.sqrt(discordant - difference**2 / count)
+        return (difference - half) / count, (difference + half) / count
 
     @classmethod
     def of(cls, this: Sequence[float], other: Sequence[float]) -> "PairedDifference | None":

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import math
 
 import pytest
 from report_samples import make_point, make_result
@@ -65,7 +66,7 @@ def test_table_at_a_fixed_width() -> None:
     text = shown(two_rows(), 120)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert (
-        "2 top 90.0 82.6-94.5 100 +5.0 -1.4 to +11.4 2.00 4.00 90.33 65.40 71.65 58.56 61.78"
+        "2 top 90.0 82.6-94.5 100 +5.0 -1.7 to +11.5 2.00 4.00 90.33 65.40 71.65 58.56 61.78"
         in lines
     )
     assert "2 random - - - - - - - 40.38 7.50 4.88 10.32 47.35" in lines
@@ -89,9 +90,12 @@ def test_paired_difference_by_hand() -> None:
     found = PairedDifference.of([1, 1, 0, 0, 1], [1, 0, 1, 0, 0])
     assert found == PairedDifference(count=5, only_this=2, only_other=1)
     assert found.value == pytest.approx(0.2)
-    # Per problem the difference is 0, 1, -1, 0, 1: variance 3/5 - 1/25 = 0.56.
-    half = 1.959963984540054 * (0.56 / 5) ** 0.5
-    assert found.ci95 == pytest.approx((0.2 - half, 0.2 + half))
+    # With a half in each cell: 2.5 and 1.5 discordant ones of 7.
+    half = 1.959963984540054 * math.sqrt(4.0 - 1.0 / 7) / 7
+    assert found.ci95 == pytest.approx((1 / 7 - half, 1 / 7 + half))
+    low, high = PairedDifference(count=1000, only_this=0, only_other=0).ci95
+    assert low == -high
+    assert high == pytest.approx(1.959963984540054 / 1002)
     assert PairedDifference.of([1.0], []) is None
     assert PairedDifference.of([], []) is None
 
