@@ -1,4 +1,4 @@
-"""Runs one point on the engine in real time, or one prompt step by step.
+"""Runs one point on the engine in real time.
 
 Composes model, cache, executor and serving loop; decides nothing that they decide.
 """
@@ -108,28 +108,6 @@ def warm_up(model: BlockDiffusionModel, point: PointConfig) -> None:
     scheduler = dataclasses.replace(point.scheduler, num_pages=None)
     point = dataclasses.replace(point, scheduler=scheduler)
     run_point(model, point, Workload(requests=requests, provenance=provenance))
-
-
-def generate(
-    model: BlockDiffusionModel,
-    point: PointConfig,
-    prompt_ids: TokenArray,
-    *,
-    on_step: Callable[[Plan, Outcome], None] | None = None,
-) -> RunRecord:
-    """Complete one prompt (its output is ``record.output_ids[0]``); raises UsageError naming the
-    position of a mask token in the prompt, or what does not fit the model.
-    """
-    request = RequestSpec(
-        request_id=0, prompt_ids=prompt_ids, max_new_tokens=point.workload.max_new_tokens
-    )
-    provenance = Provenance(dataset="prompt", origin="user", tokenizer="")
-    workload = Workload(requests=(request,), provenance=provenance)
-    record, _ = run_point(model, point, workload, on_step=on_step)
-    failed = record.requests[0]
-    if failed.finish_reason == "error":
-        raise UsageError("prompt", f"{len(prompt_ids)} tokens", failed.error)
-    return record
 
 
 def run_notes(point: PointConfig, workload: Workload) -> tuple[str, ...]:
