@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from focus_bench.core.errors import UsageError
-from focus_bench.report.folder import POINTS_FOLDER
+from focus_bench.report.locked_folder import POINTS_FOLDER
 from focus_bench.report.quality_results import QualityPlan
 
 
@@ -13,7 +13,7 @@ def stored_marks(folder: Path, plan: QualityPlan) -> tuple[float, ...]:
 
     Raises UsageError for a file that is not whole.
     """
-    files = sorted((folder / POINTS_FOLDER).glob(f"{plan.hash()}-*.answers.jsonl"))
+    files = sorted((folder / POINTS_FOLDER).glob(f"{plan.hash()}*.answers.jsonl"))
     if not files:
         return ()
     try:

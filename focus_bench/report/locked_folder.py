@@ -1,0 +1,217 @@
+"""A result folder with one writer: run.json, and one file a finished point, each whole or absent.
+
+`points/STEM.json` is written last of a point's files, so a point is finished if and only if it
+exists. run.json and the tables are made anew from the point files after each point. Knows no
+figures: folders of a kind add their results and tables.
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from focus_bench.core.errors import UsageError
+from focus_bench.core.records import SCHEMA_VERSION
+from focus_bench.core.workload import Provenance
+from focus_bench.report.atomic import TEMPORARY_SUFFIX, FolderLock, write_atomic
+from focus_bench.report.codec import from_plain, to_plain
+from focus_bench.report.export import json_text
+from focus_bench.report.manifest import Manifest
+
+MANIFEST_FILE = "run.json"
+POINTS_FOLDER = "points"
+
+
+class StoredResult(Protocol):
+    """A result that a folder can hold."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a folder holds at most once; the hardware, which may be "", comes last."""
+
+
+Result = TypeVar("Result", bound=StoredResult)
+Result_co = TypeVar("Result_co", bound=StoredResult, covariant=True)
+
+
+class PointFile(Protocol[Result_co]):
+    """Content of a point file. `order`: points are listed in the order in which they finished."""
+
+    @property
+    def order(self) -> int:
+        """0, 1, ... in the order of finishing."""
+
+    @property
+    def result(self) -> Result_co:
+        """The point's result."""
+
+
+File = TypeVar("File", bound=PointFile[StoredResult])
+
+
+class LockedFolder(ABC, Generic[Result]):
+    """The one writer of a result folder; use it as a context manager.
+
+    Results may be added in any order; one that is already there (same key) is replaced.
+    `MARKER`: the file by which a folder is known to hold results; `CONTENT`: what messages call
+    such a folder.
+    """
+
+    MARKER: ClassVar[str]
+    CONTENT: ClassVar[str]
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self._manifest = manifest
+        self._stored: dict[tuple[str, ...], PointFile[Result]] = {}
+        self._lock = FolderLock(path)
+
+    @classmethod
+    def create(cls, path: Path, manifest: Manifest, *, resume: bool = False) -> Self:
+        """Open a new or empty folder, or with `resume` one that holds results, which are kept.
+
+        Raises UsageError for a folder with results and no `resume`, for a folder with other things
+        in it, for one that another process writes to, and for files that are not whole or of
+        another schema version.
+        """
+        if path.exists() and not path.is_dir():
+            raise UsageError("--output-dir", str(path), "a folder")
+        has_results = (path / cls.MARKER).exists()
+        if has_results and not resume:
+            raise UsageError("--output-dir", str(path), "a new or empty folder, or --resume")
+        if not has_results and path.is_dir() and not all(map(_is_early, path.iterdir())):
+            raise UsageError("--output-dir", str(path), f"a new or empty folder, or {cls.CONTENT}")
+        try:
+            (path / POINTS_FOLDER).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                "--output-dir", str(path), f"a folder that can be written ({error.strerror})"
+            ) from error
+        folder = cls(path, manifest)
+        folder._lock.acquire()
+        try:
+            folder._adopt()
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another process write to the folder."""
+        self._lock.release()
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """All finished results, in the order in which they finished."""
+        stored = sorted(self._stored.values(), key=lambda point: point.order)
+        return tuple(point.result for point in stored)
+
+    # -- what a kind of folder adds --------------------------------------------------------------
+
+    @abstractmethod
+    def _read_points(self) -> Sequence[PointFile[Result]]:
+        """The point files that are there."""
+
+    @abstractmethod
+    def _point_file(self, order: int, result: Result) -> PointFile[Result]:
+        """The record, a dataclass, that is written to the result's point file."""
+
+    @abstractmethod
+    def _provenance(self, result: Result) -> Provenance:
+        """The data behind a result."""
+
+    @abstractmethod
+    def _write_tables(self) -> None:
+        """Replace the tables by ones of all results."""
+
+    # -- what it is built on ---------------------------------------------------------------------
+
+    def _get(self, key: tuple[str, ...]) -> Result | None:
+        stored = self._stored.get(key)
+        return None if stored is None else stored.result
+
+    def _add(self, result: Result, companions: Mapping[str, str]) -> None:
+        """Store a result after the texts beside it (by suffix), then renew the tables."""
+        before = self._stored.get(result.key)
+        orders = (point.order for point in self._stored.values())
+        order = before.order if before is not None else max(orders, default=-1) + 1
+        stored = self._point_file(order, result)
+        for suffix, text in companions.items():
+            write_atomic(self._file(result, suffix), text)
+        write_atomic(self._file(result, ".json"), json_text(to_plain(stored)))
+        self._stored[result.key] = stored
+        self._renew_tables()
+
+    def _file(self, result: Result, suffix: str) -> Path:
+        *names, hardware = result.key
+        if hardware:
+            names.append(hashlib.blake2b(hardware.encode(), digest_size=4).hexdigest())
+        return self.path / POINTS_FOLDER / f"{'-'.join(names)}{suffix}"
+
+    def _adopt(self) -> None:
+        # Under the lock: what a killed run left half done is finished or removed.
+        if (self.path / MANIFEST_FILE).exists():
+            old = read_manifest(self.path)
+            known = {(p.point_hash, p.source, p.hardware) for p in self._manifest.points}
+            kept = [p for p in old.points if (p.point_hash, p.source, p.hardware) not in known]
+            points = (*kept, *self._manifest.points)
+            self._manifest = replace(self._manifest, points=points, data=old.data)
+        self._stored = {point.result.key: point for point in self._read_points()}
+        for folder in (self.path, self.path / POINTS_FOLDER):
+            for left_over in folder.glob(f"*{TEMPORARY_SUFFIX}"):
+                left_over.unlink()
+        self._renew_tables()
+
+    def _renew_tables(self) -> None:
+        seen = (*self._manifest.data, *map(self._provenance, self.results))
+        unique = {json_text(to_plain(provenance)): provenance for provenance in seen}
+        self._manifest = replace(self._manifest, data=tuple(unique.values()))
+        # run.json comes first: with it the folder can be loaded and resumed.
+        write_atomic(self.path / MANIFEST_FILE, json_text(to_plain(self._manifest)))
+        self._write_tables()
+
+
+def read_manifest(path: Path) -> Manifest:
+    """run.json of a folder. Raises UsageError if it is not whole or of another schema version."""
+    return _read_record(Manifest, path / MANIFEST_FILE)
+
+
+def read_point_files(path: Path, kind: type[File]) -> list[File]:
+    """All point files of a folder, in the order in which they finished; raises as above."""
+    files = sorted((path / POINTS_FOLDER).glob("*.json"))
+    return sorted((_read_record(kind, file) for file in files), key=lambda point: point.order)
+
+
+Record = TypeVar("Record")
+
+
+def _read_record(kind: type[Record], file: Path) -> Record:
+    try:
+        data: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError("result file", str(file), f"a whole JSON file ({error})") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise UsageError(f"{file} schema_version", version, f"{SCHEMA_VERSION}, this version's")
+    return from_plain(kind, data, str(file))
+
+
+def _is_early(path: Path) -> bool:
+    # What is there if a run is killed before it wrote its first table.
+    ours = (".lock", POINTS_FOLDER, MANIFEST_FILE)
+    return path.name in ours or path.name.endswith(TEMPORARY_SUFFIX)
