@@ -15,7 +15,7 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.model_folder import has_dummy_weights
 from focus_bench.core.model_spec import DEFAULT_MODEL, ModelSpec
 from focus_bench.core.records import RunRecord
-from focus_bench.core.workload import Provenance, RequestSpec, TokenArray, Workload
+from focus_bench.core.workload import CALLER, Provenance, RequestSpec, TokenArray, Workload
 from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.recorder import Recorder
 from focus_bench.workloads.tokenizers import Tokenizer, load_tokenizer
@@ -257,5 +257,5 @@ class Engine:
             requests.append(
                 RequestSpec(request_id=number, prompt_ids=ids, max_new_tokens=max_new_tokens)
             )
-        provenance = Provenance(dataset="prompts", origin="caller", tokenizer=self.tokenizer.name)
+        provenance = Provenance(dataset="prompts", origin=CALLER, tokenizer=self.tokenizer.name)
         return Workload(requests=tuple(requests), provenance=provenance)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from focus_bench.api.engine import Progress
 from focus_bench.api.points import load_workload
 from focus_bench.api.profiles import CPU, cpu_profile_of
+from focus_bench.bench.defaults import acceptance_for, importance_for
 from focus_bench.bench.workload_cache import WorkloadCache
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import HARDWARE, Hardware
-from focus_bench.core.model_folder import resolve_model, spec_on_device
-from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.model_folder import has_dummy_weights, resolve_model, spec_on_device
+from focus_bench.core.model_spec import BUNDLED_MODELS, ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
 from focus_bench.decoding.rules import StepRules
@@ -118,6 +119,25 @@ def check_can_simulate(point: PointConfig) -> None:
     check(StepRules.for_point(point))
 
 
+def with_fitted_dynamics(point: PointConfig) -> PointConfig:
+    """The point as `focus-bench simulate` has it by default: what a bundled model's confidences
+    and importance would decide is drawn from what was fitted. Any other point stays as it is.
+    """
+    is_bundled = point.engine.model in BUNDLED_MODELS and not has_dummy_weights(point.engine)
+    if point.acceptance.kind != "confidence" or not is_bundled:
+        return point
+    family = resolve_model(point.engine).family
+    acceptance = acceptance_for(
+        None,
+        engine=point.engine,
+        family=family,
+        dataset=point.workload.dataset,
+        simulated=True,
+    )
+    importance = importance_for(None, engine=point.engine, acceptance=acceptance)
+    return dataclasses.replace(point, acceptance=acceptance, importance=importance)
+
+
 def needs_trace(point: PointConfig) -> bool:
     """Whether a prediction needs the decode trace of a run, since a model decides something."""
     return point.acceptance.kind == "confidence" or (
@@ -140,9 +160,12 @@ def simulate(
 ) -> RunRecord:
     """Predict a point on `hardware`; see `find_target` for its names. Loads SimPy, not torch.
 
-    `workload` None loads the point's. Raises UsageError for what cannot be simulated (confidences
-    and importance scores of a model) and CapacityError for a model that does not fit.
+    `workload` None loads the point's. Confidences and importance scores of the bundled model are
+    replaced by what was fitted on its traces (see `with_fitted_dynamics`), which the record's notes
+    say. Raises UsageError where those of another model would decide, and CapacityError for a model
+    that does not fit.
     """
+    point = with_fitted_dynamics(point)
     target = find_target(hardware, point.engine)
     return target.predict(
         point, load_workload(point) if workload is None else workload, on_progress=on_progress

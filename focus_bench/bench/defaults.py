@@ -4,17 +4,21 @@ Knows the defaults' reasons (dummy weights have no meaningful confidences), not 
 """
 
 import dataclasses
-from pathlib import Path
 
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, ImportanceConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.core.model_folder import has_dummy_weights, read_tokenizer_facts
-from focus_bench.core.model_spec import PRESETS, ModelSpec
+from focus_bench.core.model_folder import (
+    checkpoint_folder,
+    has_dummy_weights,
+    read_tokenizer_facts,
+)
+from focus_bench.core.model_spec import BUNDLED_MODELS, DEFAULT_MODEL, PRESETS, ModelSpec
 from focus_bench.decoding.acceptance import (
     DEFAULT_IMPORTANCE_NOISE,
     DEFAULT_IMPORTANCE_TAU,
     PRESET_MEANS,
 )
+from focus_bench.decoding.dynamics import dynamics_of_model
 
 DEFAULT_BLOCK_LENGTH = 32
 DEFAULT_POLICIES = ("baseline", "delayed-cache-neighbor", "focus")
@@ -22,36 +26,44 @@ DEFAULT_BATCH_SIZES = (8, 32)
 FALLBACK_PRESET = "sharegpt"
 
 ACCEPTANCE_FORMS = (
-    "confidence, synthetic:MEAN[,scatter=S], synthetic:PRESET[,scatter=S] or replay:FILE"
+    "confidence, synthetic:MEAN[,scatter=S], synthetic:PRESET[,scatter=S], "
+    f"synthetic:{DEFAULT_MODEL}[,scatter=S] or replay:FILE"
 )
 IMPORTANCE_FORMS = "model, synthetic or synthetic:tau=T,noise=N"
 
 
 def acceptance_for(
-    text: str | None, *, engine: EngineConfig, family: str, dataset: str
+    text: str | None, *, engine: EngineConfig, family: str, dataset: str, simulated: bool = False
 ) -> AcceptanceConfig:
     """The acceptance of one point: what `text` (--acceptance) says, else the default.
 
-    Default: by confidence with trained weights; with dummy weights synthetic, with the mean that
+    Default: by confidence with trained weights, or in a simulation, which has no confidences, the
+    dynamics fitted on a bundled model's traces; with dummy weights synthetic, with the mean that
     `family` ("sdar") has for `dataset`, or ShareGPT's where it has none.
     """
     if text is not None:
         return parse_acceptance(text, family=family)
     if not has_dummy_weights(engine):
+        if simulated and engine.model in BUNDLED_MODELS:
+            return parse_acceptance(f"synthetic:{engine.model}")
         return AcceptanceConfig()
     presets = PRESET_MEANS[family]
     preset = dataset if dataset in presets else FALLBACK_PRESET
     return AcceptanceConfig(kind="synthetic", mean=presets[preset], preset=preset)
 
 
-def importance_for(text: str | None, *, engine: EngineConfig) -> ImportanceConfig:
+def importance_for(
+    text: str | None, *, engine: EngineConfig, acceptance: AcceptanceConfig | None = None
+) -> ImportanceConfig:
     """The importance of one point: what `text` (--importance) says, else the default.
 
-    Default: the model's with trained weights, synthetic with dummy weights.
+    Default: the model's with trained weights; synthetic with dummy weights and beside fitted
+    `acceptance`, where there is no model.
     """
     if text is not None:
         return parse_importance(text)
-    return parse_importance("synthetic" if has_dummy_weights(engine) else "model")
+    without_model = acceptance is not None and acceptance.dynamics
+    return parse_importance("synthetic" if has_dummy_weights(engine) or without_model else "model")
 
 
 def parse_acceptance(text: str, *, family: str = "sdar") -> AcceptanceConfig:
@@ -67,6 +79,10 @@ def parse_acceptance(text: str, *, family: str = "sdar") -> AcceptanceConfig:
     name, *options = rest.split(",")
     values = _numbers(flag, text, options, ("scatter",), ACCEPTANCE_FORMS)
     scatter = values.get("scatter", 0.0)
+    if name in BUNDLED_MODELS:
+        dynamics = dynamics_of_model(name)
+        scatter = values.get("scatter", dynamics.scatter)
+        return AcceptanceConfig(kind="synthetic", mean=dynamics.mean, scatter=scatter, preset=name)
     mean = _number(name)
     if mean is not None:
         return AcceptanceConfig(kind="synthetic", mean=mean, scatter=scatter)
@@ -120,7 +136,10 @@ def default_tokenizer(engine: EngineConfig) -> str:
     """
     if engine.model in PRESETS:
         return "byte"
-    if has_dummy_weights(engine) and read_tokenizer_facts(Path(engine.model)).size is None:
+    if (
+        has_dummy_weights(engine)
+        and read_tokenizer_facts(checkpoint_folder(engine.model)).size is None
+    ):
         return "byte"
     return engine.model
 

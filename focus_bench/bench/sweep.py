@@ -25,7 +25,8 @@ class Axes:
     """Values of each axis, in the user's order; no axis may be empty.
 
     `block_lengths` empty: each model's own. `acceptance` and `importance`: the flags' texts, None
-    for the defaults, which depend on model and data set.
+    for the defaults, which depend on model and data set, and on whether the points are
+    `simulated`.
     """
 
     models: tuple[str, ...]
@@ -38,6 +39,7 @@ class Axes:
     policies: tuple[str, ...]
     acceptance: str | None = None
     importance: str | None = None
+    simulated: bool = False
 
 
 def expand(axes: Axes, base: PointConfig) -> tuple[PointConfig, ...]:
@@ -54,9 +56,13 @@ def expand(axes: Axes, base: PointConfig) -> tuple[PointConfig, ...]:
         engine = resolved_engine(dataclasses.replace(base.engine, model=model))
         spec = resolve_model(engine)
         acceptance = acceptance_for(
-            axes.acceptance, engine=engine, family=spec.family, dataset=dataset
+            axes.acceptance,
+            engine=engine,
+            family=spec.family,
+            dataset=dataset,
+            simulated=axes.simulated,
         )
-        importance = importance_for(axes.importance, engine=engine)
+        importance = importance_for(axes.importance, engine=engine, acceptance=acceptance)
         shared = dataclasses.replace(
             base,
             engine=engine,

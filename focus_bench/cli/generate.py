@@ -25,6 +25,8 @@ def command(flags: GenerateFlags) -> int:
 
     from focus_bench.api.engine import Engine
     from focus_bench.report.console import is_live, make_console
+    from focus_bench.workloads.tasks.generate import generate_many
+    from focus_bench.workloads.tasks.task import TEST
 
     engine = Engine(
         flags.model,
@@ -51,9 +53,14 @@ def command(flags: GenerateFlags) -> int:
             _show(view, live)
             time.sleep(flags.frame_s)
 
+    prompt = flags.prompt
+    if prompt is None:
+        (task,) = generate_many(TEST, flags.seed, 0, 1)
+        prompt = task.prompt
+        console.print(Text(f"prompt: {prompt}"), soft_wrap=True)
     with live if live is not None else contextlib.nullcontext():
         (completion,) = engine.generate(
-            flags.prompt,
+            prompt,
             policy=flags.policy,
             max_new_tokens=flags.max_new_tokens,
             block_length=flags.block_length,

@@ -19,7 +19,8 @@ from focus_bench.bench.defaults import (
 )
 from focus_bench.bench.quality import BUNDLED_MAX_NEW_TOKENS, SCORED_TASKS
 from focus_bench.core.config import POLICY_NAMES, SELECTIONS, UNMASKING_STRATEGIES
-from focus_bench.core.model_spec import DEFAULT_MODEL, PRESETS
+from focus_bench.core.model_spec import BUNDLED_MODELS, DEFAULT_MODEL, PRESETS
+from focus_bench.workloads.tasks.workload import TASK_DATASETS
 
 _MODEL = "Model"
 _DATA = "Data set and arrivals"
@@ -81,7 +82,12 @@ class ModelFlags:
     """Which model runs."""
 
     model: A[
-        str, _flag(_MODEL, f"Models: {', '.join(PRESETS)}, or checkpoint folders (comma list).")
+        str,
+        _flag(
+            _MODEL,
+            f"Models (comma list): {', '.join(BUNDLED_MODELS)}, trained and bundled; "
+            f"{', '.join(PRESETS)}, shapes with random weights; or checkpoint folders.",
+        ),
     ] = DEFAULT_MODEL
     load_format: A[
         str, _flag(_MODEL, "auto: the folder's weights; dummy: seeded random ones, as presets have")
@@ -114,7 +120,7 @@ class SamplingFlags:
         str,
         _flag(
             _MODEL,
-            "byte, or a folder with a Hugging Face tokenizer.",
+            "byte, or a checkpoint: a bundled model or a folder with a Hugging Face tokenizer.",
             shown="the checkpoint's; byte for presets",
         ),
     ] = ""
@@ -123,7 +129,8 @@ class SamplingFlags:
         _flag(
             _DECODING,
             f"What decides how many tokens a step decodes: {ACCEPTANCE_FORMS}.",
-            shown="confidence; with dummy weights the data set's synthetic preset",
+            shown=f"confidence; in simulate what was fitted on {DEFAULT_MODEL}; with dummy weights "
+            "the data set's synthetic preset",
         ),
     ] = None
     importance: A[
@@ -131,7 +138,7 @@ class SamplingFlags:
         _flag(
             _DECODING,
             f"What ranks positions for eviction: {IMPORTANCE_FORMS}.",
-            shown="model; synthetic with dummy weights",
+            shown="model; synthetic in simulate and with dummy weights",
         ),
     ] = None
     temperature: A[float, _real(_SAMPLING, "Sampling temperature; 0 is greedy.")] = 0.0
@@ -149,7 +156,7 @@ class PointFlags(ModelFlags, SamplingFlags):
         _flag(
             _DATA,
             "Data sets (comma list): sharegpt, wildchat, math, math500, gsm8k, humaneval, mbpp, "
-            "ifeval, jsonl, synthetic or random.",
+            f"ifeval, jsonl, {', '.join(TASK_DATASETS)}, synthetic or random.",
         ),
     ] = "sharegpt"
     dataset_path: A[
@@ -306,7 +313,10 @@ class SimulateFlags(PointFlags):
 class GenerateFlags(DeviceFlags, SamplingFlags):
     """The flags of generate."""
 
-    prompt: A[str, typer.Option(help="The text to complete.")]
+    prompt: A[
+        str | None,
+        typer.Option(help="The text to complete.", show_default="a bundled task, drawn by --seed"),
+    ] = None
     policy: A[str, _flag(_DECODING, f"One of {', '.join(POLICY_NAMES)}.")] = "focus"
     max_new_tokens: A[int, _whole(_SAMPLING, "Most output tokens.")] = 64
     block_length: A[

@@ -48,7 +48,10 @@ class PaperFlags:
         typer.Argument(metavar="PART...", help=f"Of {', '.join(PARTS)}; or {ALL_QUALITY}."),
     ]
     model: A[
-        str, _option("Model: a checkpoint folder (or a preset, whose weights are random).")
+        str,
+        _option(
+            "Model: the bundled one, a checkpoint folder, or a preset, whose weights are random."
+        ),
     ] = DEFAULT_MODEL
     task: A[str, _option(f"Problems: {', '.join(SCORED_TASKS)}.")] = SCORED_TASKS[0]
     num_problems: A[int, _option("Held-out problems of each setting.")] = 200

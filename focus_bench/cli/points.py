@@ -18,7 +18,9 @@ from focus_bench.core.errors import UsageError
 Value = TypeVar("Value")
 
 
-def points_from_flags(flags: PointFlags, *, device: str = "auto") -> tuple[PointConfig, ...]:
+def points_from_flags(
+    flags: PointFlags, *, device: str = "auto", simulated: bool = False
+) -> tuple[PointConfig, ...]:
     """The points that the flags span, in the order in which they run. Raises UsageError."""
     models = comma_list("--model", flags.model, str, "names")
     engine = EngineConfig(
@@ -79,6 +81,7 @@ def points_from_flags(flags: PointFlags, *, device: str = "auto") -> tuple[Point
         policies=comma_list("--policy", flags.policy, str, "names"),
         acceptance=flags.acceptance,
         importance=flags.importance,
+        simulated=simulated,
     )
     return expand(axes, base)
 

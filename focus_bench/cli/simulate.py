@@ -21,7 +21,7 @@ def command(flags: SimulateFlags) -> int:
     from focus_bench.cli.points import points_from_flags
     from focus_bench.cli.sweeps import run_campaigns, show_plan
 
-    points = points_from_flags(flags)
+    points = points_from_flags(flags, simulated=True)
     for point in points:
         check_can_simulate(point)
     campaigns = _campaigns(flags, points)

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from focus_bench.core.errors import UsageError, check_choice, check_range
+from focus_bench.core.model_spec import BUNDLED_MODELS
 
 POLICY_NAMES = (
     "baseline",
@@ -99,7 +100,8 @@ class AcceptanceConfig:
     kind "confidence": the unmasking strategy; "synthetic": 1 + Poisson(mean - 1) positions per
     sequence and step, ordered by left-to-right rank plus `scatter` times Gumbel noise; "replay":
     a recorded decode trace at `path`. `preset` names the data set whose published ratio the mean
-    was fitted to.
+    was fitted to, or the bundled model whose decode dynamics take the place of the Poisson counts
+    (see decoding/dynamics.py); `mean` is then theirs.
     """
 
     kind: str = "confidence"
@@ -117,8 +119,19 @@ class AcceptanceConfig:
             raise UsageError("--acceptance", "replay:", "replay:FILE")
 
     @property
+    def dynamics(self) -> str:
+        """The bundled model whose fitted dynamics decide; "" where none do."""
+        is_fitted = self.kind == "synthetic" and self.preset in BUNDLED_MODELS
+        return self.preset if is_fitted else ""
+
+    @property
     def label(self) -> str:
         """How every table and CSV row names it."""
+        if self.dynamics:
+            return (
+                f"synthetic:{self.dynamics},scatter={self.scatter:g},fitted on {self.dynamics} "
+                "traces"
+            )
         if self.kind == "synthetic":
             preset = f"{self.preset}=" if self.preset else ""
             fitted = ",fitted" if self.preset else ""

@@ -4,7 +4,8 @@ The one place for these words: run records, tables, CSV rows and plots all take 
 """
 
 from focus_bench.core.config import PointConfig
-from focus_bench.core.workload import Provenance
+from focus_bench.core.model_spec import BUNDLED_MODELS
+from focus_bench.core.workload import BUNDLED_TASKS, CALLER, Provenance
 
 
 def point_labels(
@@ -14,6 +15,8 @@ def point_labels(
     labels = []
     if dummy_weights:
         labels.append("dummy weights")
+    elif point.engine.model in BUNDLED_MODELS and point.engine.load_format != "dummy":
+        labels += _domain_labels(point.engine.model, provenance)
     if point.acceptance.kind == "synthetic":
         labels.append(f"synthetic acceptance ({point.acceptance.label})")
     if point.acceptance.kind == "replay":
@@ -23,3 +26,12 @@ def point_labels(
     if provenance.synthetic:
         labels.append(f"synthetic data ({provenance.dataset})")
     return tuple(labels)
+
+
+def _domain_labels(model: str, provenance: Provenance) -> list[str]:
+    """What the data are to a bundled model, which was trained on the bundled tasks only."""
+    if provenance.origin == BUNDLED_TASKS:
+        return []
+    if provenance.origin == CALLER:
+        return [f"{model} knows only the kinds of the bundled tasks"]
+    return [f"out of domain ({model} knows only the bundled tasks, not {provenance.dataset})"]

@@ -1,16 +1,18 @@
-"""Which model a configuration names: a preset, or a Hugging Face checkpoint folder read as JSON.
+"""Which model a configuration names: a preset, the bundled checkpoint or a checkpoint folder.
 
-Knows no framework and opens no weights, so the simulator can use it.
+Reads the JSON files of a Hugging Face folder. Knows no framework and opens no weights, so the
+simulator can use it.
 """
 
 import json
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from focus_bench.core.config import EngineConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.core.model_spec import PRESETS, ModelSpec
+from focus_bench.core.model_spec import BUNDLED_MODELS, PRESETS, ModelSpec
 
 # How block-diffusion tokenizers spell their mask token (SDAR, its forks, LLaDA2, Fast-dLLM v2).
 MASK_TOKENS = ("<|MASK|>", "<MASK>", "<|mask|>", "|<MASK>|")
@@ -28,10 +30,10 @@ class TokenizerFacts:
 
 
 def resolve_model(config: EngineConfig) -> ModelSpec:
-    """The spec of ``--model``: a preset's name first, else a checkpoint folder.
+    """The spec of ``--model``: a preset's or bundled model's name first, else a checkpoint folder.
 
     ``--dtype`` and ``--mask-token-id`` replace what preset or folder say. Raises UsageError for an
-    unknown name (listing the presets), a missing folder and an unusable config.json.
+    unknown name (listing the known ones), a missing folder and an unusable config.json.
     """
     preset = PRESETS.get(config.model)
     if preset is not None:
@@ -39,17 +41,24 @@ def resolve_model(config: EngineConfig) -> ModelSpec:
         if config.mask_token_id is not None:
             spec = spec.replace(mask_token_id=config.mask_token_id)
     else:
-        folder = Path(config.model).expanduser()
+        folder = checkpoint_folder(config.model)
         if not folder.is_dir():
             raise UsageError(
                 "--model",
                 config.model,
-                f"{', '.join(PRESETS)}, or an existing checkpoint folder",
+                f"{', '.join((*BUNDLED_MODELS, *PRESETS))}, or an existing checkpoint folder",
             )
         spec = read_model_folder(folder, mask_token_id=config.mask_token_id)
     if config.dtype != "auto":
         spec = spec.replace(dtype=config.dtype)
     return spec
+
+
+def checkpoint_folder(name: str) -> Path:
+    """The folder of a checkpoint and its tokenizer: of a bundled model, else `name` as a path."""
+    if name in BUNDLED_MODELS:
+        return Path(str(resources.files("focus_bench") / "bundled" / name))
+    return Path(name).expanduser()
 
 
 def has_dummy_weights(config: EngineConfig) -> bool:

@@ -211,13 +211,16 @@ def _sdar(name: str, *, layers: int, hidden: int, q_heads: int, intermediate: in
     )
 
 
-DEFAULT_MODEL = "dummy-tiny"
+# The trained model in the package, which is what runs where no --model is given.
+DEFAULT_MODEL = "focus-tiny"
+DUMMY_MODEL = "dummy-tiny"
+BUNDLED_MODELS = (DEFAULT_MODEL,)  # names of the checkpoint folders that come with the package
 
 PRESETS: dict[str, ModelSpec] = {
     # Small enough for a laptop, deep enough for eviction to pay: 8 layers, 6.2 M parameters.
     # Its vocabulary is the byte tokenizer's (256 bytes and the special tokens), padded to 320.
-    DEFAULT_MODEL: ModelSpec(
-        name=DEFAULT_MODEL,
+    DUMMY_MODEL: ModelSpec(
+        name=DUMMY_MODEL,
         num_layers=8,
         hidden_size=256,
         num_q_heads=8,

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 TokenArray = npt.NDArray[np.int32]
+BUNDLED_TASKS = "bundled tasks"  # the origin of data that the generator in the package made
+CALLER = "caller"  # the origin of prompts that somebody typed
 
 
 @dataclass(frozen=True, kw_only=True)

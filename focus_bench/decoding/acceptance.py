@@ -19,6 +19,7 @@ from focus_bench.decoding.block_state import (
     unpack_masks,
 )
 from focus_bench.decoding.caching import Feed
+from focus_bench.decoding.dynamics import DecodeDynamics, scattered
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.decoding.unmask import leftmost
 
@@ -55,6 +56,25 @@ def _poisson_cdf(rate: float) -> np.ndarray:
     return np.cumsum(np.exp(log_terms))
 
 
+def fitted_decoded(
+    block: BlockState,
+    candidates: BoolArray,
+    config: AcceptanceConfig,
+    dynamics: DecodeDynamics,
+    seed: int,
+) -> BoolArray:
+    """Positions decoded in this step, [n, B], under dynamics fitted on a model's traces.
+
+    Counts depend on the masked positions of the output only. Those behind its end, which the model
+    fills with stop tokens in the course of its last block, are decoded as soon as they are kept.
+    """
+    places = np.arange(block.block_length)
+    behind = places[None, :] >= block.block_length - block.behind_end[:, None]
+    masked = (block.masked & ~behind).sum(axis=1)
+    count = dynamics.counts(seed, block.request_key, block.request_steps, masked)
+    return _placed(block, candidates & ~behind, count, config, seed) | (candidates & behind)
+
+
 def synthetic_decoded(
     block: BlockState, candidates: BoolArray, config: AcceptanceConfig, seed: int
 ) -> BoolArray:
@@ -63,21 +83,22 @@ def synthetic_decoded(
     `candidates` are the kept masked positions; ranks 0, 1, ... count them from the left.
     """
     count = poisson_counts(config.mean, seed, block.request_key, block.request_steps)
+    return _placed(block, candidates, count, config, seed)
+
+
+def _placed(
+    block: BlockState, candidates: BoolArray, count: IntArray, config: AcceptanceConfig, seed: int
+) -> BoolArray:
+    """`count[n]` of the candidates [n, B], scattered as the configuration says."""
     if config.scatter == 0.0:
         return leftmost(candidates, count[:, None])
-    rank = np.cumsum(candidates, axis=1) - 1
     noise = gumbel(
         stream_key(seed, "acceptance-scatter"),
         block.request_key[:, None],
         block.request_steps[:, None],
         np.arange(block.block_length)[None, :],
     )
-    score = np.where(candidates, -rank + config.scatter * noise, -np.inf)
-    order = np.argsort(-score, axis=1, kind="stable")
-    chosen = np.zeros_like(candidates)
-    positions = np.arange(block.block_length)
-    np.put_along_axis(chosen, order, positions < count[:, None], axis=1)
-    return chosen & candidates
+    return scattered(candidates, count, config.scatter * noise)
 
 
 def synthetic_delta(

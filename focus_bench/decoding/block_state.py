@@ -26,6 +26,8 @@ class BlockState:
     `block_steps`, `block_decoded`: decode steps of the block and tokens decoded in them;
     `request_steps`, `request_decoded` the same over the request; commit passes count in none.
     `forwards`: forwards of the request, commit passes included.
+    `behind_end`: positions at the block's right that lie behind the request's output, where its
+    length is known beforehand; else 0.
     `request_key`: the request's id, the key of its random streams. `carried_token`: a token handed
     over by the previous block's commit pass, -1 if none.
     """
@@ -40,6 +42,7 @@ class BlockState:
     forwards: IntArray
     progress: IntArray
     policy_code: IntArray
+    behind_end: IntArray
     carried_token: IntArray
     tokens: TokenArray
     decoded: BoolArray
@@ -94,7 +97,13 @@ class BlockState:
         self.carried_token[row] = -1
 
     def start_block(
-        self, row: int, *, block_start: int, policy_code: int, known_tokens: TokenArray
+        self,
+        row: int,
+        *,
+        block_start: int,
+        policy_code: int,
+        known_tokens: TokenArray,
+        behind_end: int = 0,
     ) -> None:
         """A new block of mask tokens at absolute position `block_start`, all uncached.
 
@@ -107,6 +116,7 @@ class BlockState:
         self.block_decoded[row] = 0
         self.progress[row] = -1
         self.policy_code[row] = policy_code
+        self.behind_end[row] = behind_end
         self.carried_token[row] = -1
         self.decoded[row] = False
         self.uncached[row] = True

@@ -14,6 +14,7 @@ from focus_bench.decoding import acceptance as injected
 from focus_bench.decoding import eviction
 from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
+from focus_bench.decoding.dynamics import DecodeDynamics, dynamics_of_model
 from focus_bench.decoding.eviction import Eviction
 from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
 from focus_bench.decoding.trace import DecodeTrace
@@ -29,8 +30,11 @@ class StepRules:
     importance: ImportanceConfig
     seed: int
     replay: injected.Replay | None = field(init=False, default=None)
+    dynamics: DecodeDynamics | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        if self.acceptance.dynamics:
+            self.dynamics = dynamics_of_model(self.acceptance.dynamics)
         if self.acceptance.kind == "replay":
             trace = DecodeTrace.load(Path(self.acceptance.path))
             self.replay = injected.Replay(trace=trace, config=self.decode)
@@ -121,6 +125,10 @@ class StepRules:
             return decoded & candidates
         if self.replay is not None:
             return self.replay.approximate_decoded(block, candidates)
+        if self.dynamics is not None:
+            return injected.fitted_decoded(
+                block, candidates, self.acceptance, self.dynamics, self.seed
+            )
         if self.acceptance.kind == "synthetic":
             return injected.synthetic_decoded(block, candidates, self.acceptance, self.seed)
         if confidence is None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from focus_bench.core.config import EngineConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.model_folder import (
+    checkpoint_folder,
     has_dummy_weights,
     read_json_object,
     resolve_model,
@@ -44,7 +45,7 @@ def load_model(config: EngineConfig, *, seed: int = 0) -> BlockDiffusionModel:
     check_weights_fit(spec, budget_bytes=budget)
     if has_dummy_weights(config):
         return dummy_model(spec, device=device, seed=seed)
-    return load_checkpoint(Path(config.model).expanduser(), spec, device=device)
+    return load_checkpoint(checkpoint_folder(config.model), spec, device=device)
 
 
 def dummy_model(spec: ModelSpec, *, device: torch.device, seed: int = 0) -> BlockDiffusionModel:

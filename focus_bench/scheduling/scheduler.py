@@ -332,8 +332,16 @@ class Scheduler:
             running_batch=self.num_running,
             focus_min_batch=self._decode.focus_min_batch,
         )
+        behind_end = 0
+        if self._lengths_from_data:
+            end = request.spec.num_prompt_tokens + request.target_tokens
+            behind_end = max(0, start + self.block_length - end)
         self.state.start_block(
-            request.slot, block_start=start, policy_code=code, known_tokens=known_tokens
+            request.slot,
+            block_start=start,
+            policy_code=code,
+            known_tokens=known_tokens,
+            behind_end=behind_end,
         )
         if self._missing_pages(request, start):
             self._growing.add(request.slot)

@@ -14,6 +14,7 @@ from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
 from focus_bench.decoding.acceptance import PRESET_ALPHA, PRESET_BLOCK_LENGTH
+from focus_bench.decoding.dynamics import DecodeDynamics
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
 from focus_bench.scheduling.plan import Outcome, Plan
@@ -78,7 +79,7 @@ def simulation_notes(
         cost_model.label,
         *point_labels(point, workload.provenance, dummy_weights=False),
     ]
-    if point.acceptance.kind == "synthetic" and is_extrapolated(point):
+    if point.acceptance.kind == "synthetic" and is_extrapolated(point, rules.dynamics):
         notes.append("extrapolated decode dynamics")
     if rules.replay is not None and rules.replay.approximate:
         notes.append("approximate: the trace was recorded under another configuration")
@@ -87,10 +88,12 @@ def simulation_notes(
     return tuple(notes)
 
 
-def is_extrapolated(point: PointConfig) -> bool:
+def is_extrapolated(point: PointConfig, dynamics: DecodeDynamics | None = None) -> bool:
     """Whether synthetic decoding is used at a B, or by an evicting policy at an alpha, other than
-    those that its parameters were fitted at.
+    those that its parameters were fitted at; of a model's `dynamics`, also at another threshold.
     """
+    if dynamics is not None and point.decode.threshold != dynamics.threshold:
+        return True
     policy = get_policy(point.decode.policy)
     uses_alpha = policy.adaptive or policy.eviction is EvictionKind.DYNAMIC
     other_alpha = uses_alpha and point.decode.alpha != PRESET_ALPHA

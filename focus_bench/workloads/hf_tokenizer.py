@@ -165,16 +165,17 @@ class HfTokenizer:
     """The tokenizer of a folder as published with a model.
 
     `encode` gives the ids that transformers gives with add_special_tokens=False; special tokens
-    spelled out in a text become their ids, as there. Raises UsageError naming an unusable file.
+    spelled out in a text become their ids, as there. `name`: how outputs call it, the folder
+    unless given. Raises UsageError naming an unusable file.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, name: str = "") -> None:
         config = _read_json(folder / "tokenizer_config.json")
         self._backend = _load_backend(folder)
         _add(self._backend, _added_tokens(folder, config), folder)
         named = _special_tokens(folder, config)
         _mark_special(self._backend, (*named.values(), *_extra_special_tokens(config)))
-        self.name = str(folder)
+        self.name = name or str(folder)
         self.mask_token_id = self._id_of(named.get("mask_token"))
         self.eos_token_id = self._id_of(named.get("eos_token"))
         added = self._backend.get_added_tokens_decoder()

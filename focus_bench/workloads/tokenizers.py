@@ -4,13 +4,14 @@ Knows no data set and no model; ids of a Hugging Face folder are hf_tokenizer's 
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from focus_bench.core.errors import UsageError
+from focus_bench.core.model_folder import checkpoint_folder
+from focus_bench.core.model_spec import BUNDLED_MODELS
 from focus_bench.core.workload import TokenArray
 
 if TYPE_CHECKING:
@@ -133,19 +134,21 @@ class ByteTokenizer:
 
 
 def load_tokenizer(name_or_folder: str) -> Tokenizer:
-    """The tokenizer that --tokenizer names: "" or "byte", else a folder in Hugging Face's layout.
+    """The tokenizer that --tokenizer names: "" or "byte", else that of a checkpoint.
 
-    Raises UsageError for anything else, or a folder without a usable tokenizer.
+    A checkpoint is a bundled model's name or a folder in Hugging Face's layout. Raises UsageError
+    for anything else, or a folder without a usable tokenizer.
     """
     if name_or_folder in ("", "byte"):
         return ByteTokenizer()
-    folder = Path(name_or_folder)
+    folder = checkpoint_folder(name_or_folder)
     if not folder.is_dir():
         raise UsageError(
             "--tokenizer",
             name_or_folder,
-            "byte, or an existing folder with tokenizer.json or vocab.json and merges.txt",
+            f"byte, {', '.join(BUNDLED_MODELS)}, or an existing folder with tokenizer.json or "
+            "vocab.json and merges.txt",
         )
     from focus_bench.workloads.hf_tokenizer import HfTokenizer
 
-    return HfTokenizer(folder)
+    return HfTokenizer(folder, name=name_or_folder)

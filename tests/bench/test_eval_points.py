@@ -91,7 +91,9 @@ def test_the_hash_names_how_a_point_is_scored() -> None:
 
 @pytest.fixture(scope="module")
 def problems() -> tuple[QualityPlan, Workload, tuple[Task, ...]]:
-    point = make_point(dataset=TASK, policy="baseline", num_prompts=4, max_new_tokens=64)
+    point = make_point(
+        model="dummy-tiny", dataset=TASK, policy="baseline", num_prompts=4, max_new_tokens=64
+    )
     workload = load_workload(point)
     tasks = tasks_of_workload(workload, tokenizer=ByteTokenizer(), seed=0)
     plan = QualityPlan(

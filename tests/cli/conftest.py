@@ -48,7 +48,9 @@ def samples() -> CalibrationSamples:
         steps.append((StepCounts.of(shape), {p: getattr(timing, f"{p}_s") for p in parts}))
 
     for policy in ("baseline", "focus"):
-        point = make_point(dataset="synthetic", policy=policy, num_prompts=32, batch_size=16)
+        point = make_point(
+            model=SPEC.name, dataset="synthetic", policy=policy, num_prompts=32, batch_size=16
+        )
         simulate_point(
             point,
             load_workload(point),

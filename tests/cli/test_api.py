@@ -16,7 +16,7 @@ from focus_bench.core.records import RunRecord
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine(device="cpu")
+    return Engine("dummy-tiny", device="cpu")
 
 
 def test_the_top_level_names_are_the_interface() -> None:
@@ -65,7 +65,12 @@ def test_measured_and_predicted_runs_of_a_point_take_the_same_steps(
     engine: Engine, tmp_path: Path
 ) -> None:
     point = make_point(
-        dataset="synthetic", num_prompts=4, max_new_tokens=16, batch_size=2, device="cpu"
+        model="dummy-tiny",
+        dataset="synthetic",
+        num_prompts=4,
+        max_new_tokens=16,
+        batch_size=2,
+        device="cpu",
     )
     workload = load_workload(point)
     trace_file = tmp_path / "new" / "trace.npz"
@@ -84,15 +89,19 @@ def test_measured_and_predicted_runs_of_a_point_take_the_same_steps(
 
 
 def test_an_engine_refuses_points_of_another_model(engine: Engine) -> None:
-    for other in (make_point(model="sdar-4b"), make_point(device="cpu", seed=1)):
+    for other in (
+        make_point(model="sdar-4b"),
+        make_point(model="dummy-tiny", device="cpu", seed=1),
+    ):
         with pytest.raises(UsageError, match="point"):
             engine.check(other)
     with pytest.raises(UsageError, match="'ideal'"):
-        engine.check(make_point(device="cpu", policy="ideal"))
+        engine.check(make_point(model="dummy-tiny", device="cpu", policy="ideal"))
 
 
 def test_a_point_has_the_command_lines_defaults() -> None:
-    point = make_point()
+    assert make_point() == PointConfig(engine=EngineConfig(model="focus-tiny"))
+    point = make_point(model="dummy-tiny")
     assert point == dataclasses.replace(
         PointConfig(engine=EngineConfig(model="dummy-tiny", load_format="dummy")),
         acceptance=point.acceptance,

@@ -11,6 +11,7 @@ from focus_bench.cli.main import main
 from focus_bench.core.errors import UsageError
 
 BASE = ["eval", "--num-problems", "2", "--max-new-tokens", "8", "--batch-size", "2"]
+BASE += ["--model", "dummy-tiny"]
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +95,7 @@ def test_a_point_that_fails_does_not_stop_the_others(
         (["--num-runs", "0"], "--num-runs"),
         (["--code-timeout", "0"], "--code-timeout"),
         (["--policy", "fast-dllm-v2"], "fast-dllm-v2"),
-        (["--apply-chat-template"], "--apply-chat-template"),  # bytes have no such text
+        (["--apply-chat-template", "--model", "dummy-tiny"], "--apply-chat-template"),  # bytes
         (["--resume"], "--output-dir"),
     ],
 )

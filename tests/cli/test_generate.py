@@ -16,6 +16,7 @@ def test_a_pipe_gets_a_frame_for_every_step_and_the_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ["generate", "--prompt", "Hello", "--max-new-tokens", "30", "--policy", "focus"]
+    arguments += ["--model", "dummy-tiny"]
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     frames = re.findall(r"^block (\d+)-(\d+), step (\d+): (\d+) new, (\d+) masked", out, re.M)
@@ -41,6 +42,7 @@ def test_other_policies_complete_the_prompt(
     policy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["generate", "--prompt", "x", "--no-stream", "--raw", "--block-length", "4"]
+    arguments += ["--model", "dummy-tiny"]
     assert main([*arguments, "--max-new-tokens", "5", "--policy", policy]) == 0
     assert "5 tokens on cpu; length" in capsys.readouterr().err
 

@@ -8,7 +8,16 @@ import pytest
 from focus_bench.cli.main import main
 from focus_bench.core.decodability import DecodabilityRecords
 
-COMMON = ["--num-problems", "2", "--max-new-tokens", "4", "--device", "cpu"]
+COMMON = [
+    "--num-problems",
+    "2",
+    "--max-new-tokens",
+    "4",
+    "--device",
+    "cpu",
+    "--model",
+    "dummy-tiny",
+]
 
 
 def rows_of(file: Path) -> list[dict[str, str]]:

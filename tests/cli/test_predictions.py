@@ -12,6 +12,7 @@ from focus_bench.report.folder import load_folder
 from focus_bench.sim.calibration import load_profile
 
 REQUESTS = ["--dataset", "synthetic", "--num-prompts", "3", "--max-new-tokens", "8"]
+REQUESTS += ["--model", "dummy-tiny"]
 RUN = ["run", *REQUESTS, "--num-warmups", "0", "--batch-size", "2", "--device", "cpu"]
 
 
@@ -109,7 +110,22 @@ def test_calibrate_writes_a_profile_that_simulate_and_compare_use(
     tmp_path: Path, measured: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "new" / "profile.json"
-    assert main(["calibrate", "--device", "cpu", "--seconds", "3", "--output", str(file)]) == 0
+    assert (
+        main(
+            [
+                "calibrate",
+                "--model",
+                "dummy-tiny",
+                "--device",
+                "cpu",
+                "--seconds",
+                "3",
+                "--output",
+                str(file),
+            ]
+        )
+        == 0
+    )
     assert measured == [3.0]
     assert "error of the fit" in capsys.readouterr().out
     assert load_profile(file).name == "local-cpu"
@@ -143,7 +159,7 @@ def test_calibrate_writes_a_profile_that_simulate_and_compare_use(
 def test_simulate_takes_this_machines_profile_by_default(
     tmp_path: Path, measured: list[float]
 ) -> None:
-    assert main(["calibrate", "--device", "cpu"]) == 0
+    assert main(["calibrate", "--model", "dummy-tiny", "--device", "cpu"]) == 0
     folder = tmp_path / "out"
     arguments = ["simulate", *REQUESTS, "--policy", "focus", "--batch-size", "2", "--quiet"]
     assert main([*arguments, "--model", "dummy-tiny,sdar-1.7b", "--output-dir", str(folder)]) == 0
@@ -164,7 +180,7 @@ def test_a_broken_profile_is_named_or_made_anew(
     file.write_text(text)
     assert main([*RUN, "--policy", "focus", "--profile", str(file)]) == 2
     assert str(file) in capsys.readouterr().err
-    assert main(["calibrate", "--device", "cpu"]) == 0
+    assert main(["calibrate", "--model", "dummy-tiny", "--device", "cpu"]) == 0
     (kept,) = (cache / "focus-bench" / "profiles").iterdir()
     kept.write_text(text)
     arguments = [*RUN, "--policy", "focus", "--output-dir", str(tmp_path / "out")]

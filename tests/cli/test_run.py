@@ -15,7 +15,7 @@ from focus_bench.decoding.policies import POLICIES
 from focus_bench.decoding.trace import DecodeTrace
 
 BASE = ["run", "--dataset", "synthetic", "--num-prompts", "3", "--max-new-tokens", "8"]
-BASE += ["--num-warmups", "0", "--no-predict"]
+BASE += ["--num-warmups", "0", "--no-predict", "--model", "dummy-tiny"]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def test_throughput_counts_output_tokens_only(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     common = ["run", "--dataset", "random", "--random-input-len", "1000", "--num-prompts", "1"]
     common += ["--num-warmups", "0", "--no-predict", "--policy", "focus", "--batch-size", "1"]
-    common += ["--quiet", "--output-dir", str(folder)]
+    common += ["--model", "dummy-tiny", "--quiet", "--output-dir", str(folder)]
     assert main([*common, "--max-new-tokens", "10"]) == 0
     everything_at_once = ["--max-new-tokens", "32", "--acceptance", "synthetic:64", "--resume"]
     assert main([*common, *everything_at_once, "--policy", "baseline"]) == 0

@@ -81,7 +81,7 @@ def test_simulate_refuses(
         (["simulate", "--gpu", "h900", *TINY], ["--gpu", "'h900'", "h200"]),
         (["generate", "--prompt", " "], ["prompt", "' '"]),
         (["generate", "--prompt", "x", "--max-new-tokens", "0"], ["--max-new-tokens", "0"]),
-        (["generate"], ["--prompt"]),
+        (["generate", "--prompt", " "], ["prompt 0", "' '"]),
         (["report", "nowhere"], ["result folder", "'nowhere'", "run.json"]),
         (["compare", "nowhere"], ["result folder", "'nowhere'", "run.json"]),
         (["sing"], ["'sing'"]),

@@ -49,7 +49,8 @@ def test_presets_resolve_by_name_with_the_flags_on_top() -> None:
 
 
 def test_unknown_models_are_refused_with_the_presets() -> None:
-    with pytest.raises(UsageError, match="'sdar-9b' is not usable; allowed: dummy-tiny, sdar-8b"):
+    known = "focus-tiny, dummy-tiny, sdar-8b"
+    with pytest.raises(UsageError, match=f"'sdar-9b' is not usable; allowed: {known}"):
         resolve_model(EngineConfig(model="sdar-9b"))
     with pytest.raises(UsageError, match="an existing checkpoint folder"):
         resolve_model(EngineConfig(model="/no/such/folder"))

@@ -17,7 +17,7 @@ from focus_bench.core.config import (
     SchedulerConfig,
 )
 from focus_bench.core.errors import UsageError
-from focus_bench.core.model_spec import DEFAULT_MODEL, PRESETS
+from focus_bench.core.model_spec import DUMMY_MODEL, PRESETS
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Provenance, RequestSpec, Workload
 from focus_bench.decoding.rules import StepRules
@@ -249,7 +249,7 @@ def point_of(policy: str, acceptance: AcceptanceConfig, **scheduler: object) -> 
         acceptance=acceptance,
         importance=ImportanceConfig(kind="synthetic", tau=1.5, noise=0.3),
         scheduler=SchedulerConfig(batch_size=3, page_size=8, **scheduler),
-        engine=EngineConfig(model=DEFAULT_MODEL),
+        engine=EngineConfig(model=DUMMY_MODEL),
     )
 
 
@@ -265,7 +265,7 @@ def run_point(
         point,
         workload,
         executor,
-        spec=PRESETS[DEFAULT_MODEL],
+        spec=PRESETS[DUMMY_MODEL],
         num_pages=num_pages,
         source="measured",
         decode_trace=True,
@@ -305,7 +305,7 @@ def test_a_replayed_trace_gives_the_same_plans_and_ends(
 
 @pytest.mark.parametrize("include", [True, False])
 def test_a_replay_ends_at_the_traced_stop_token(include: bool, tmp_path: Path) -> None:
-    stop = PRESETS[DEFAULT_MODEL].stop_token_ids[0]
+    stop = PRESETS[DUMMY_MODEL].stop_token_ids[0]
     workload = workload_of(make_request(0, 3, 40), make_request(1, 3, 40))
     point = point_of("focus", AcceptanceConfig(), include_stop_token=include)
 
@@ -321,7 +321,7 @@ def test_a_replay_ends_at_the_traced_stop_token(include: bool, tmp_path: Path) -
             at,
             workload,
             executor,
-            spec=PRESETS[DEFAULT_MODEL],
+            spec=PRESETS[DUMMY_MODEL],
             num_pages=64,
             source="predicted",
             decode_trace=True,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_bench.core.errors import UsageError
-from focus_bench.core.model_spec import DEFAULT_MODEL, PRESETS
+from focus_bench.core.model_spec import DUMMY_MODEL, PRESETS
 from focus_bench.workloads.tokenizers import ByteTokenizer, load_tokenizer
 
 
@@ -44,7 +44,7 @@ def test_chat_form() -> None:
 
 
 def test_it_is_the_default_presets_tokenizer() -> None:
-    spec, tokenizer = PRESETS[DEFAULT_MODEL], ByteTokenizer()
+    spec, tokenizer = PRESETS[DUMMY_MODEL], ByteTokenizer()
     assert spec.tokenizer_size == tokenizer.size
     assert spec.mask_token_id == tokenizer.mask_token_id
     assert spec.stop_token_ids == (tokenizer.eos_token_id,)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from itertools import count, islice
 
 from focus_bench.core.errors import UsageError
-from focus_bench.core.workload import Workload
+from focus_bench.core.workload import BUNDLED_TASKS, Workload
 from focus_bench.workloads.rows import Row
 from focus_bench.workloads.tasks.generate import FAMILIES, MIX, generate_many
 from focus_bench.workloads.tasks.task import TEST, Task
 from focus_bench.workloads.tokenizers import Tokenizer
 
-ORIGIN = "bundled tasks"
+ORIGIN = BUNDLED_TASKS
 TASK_DATASETS: Mapping[str, str | Mapping[str, float]] = {
     "focus-tasks": MIX,
     **{f"focus-tasks-{family}": family for family in FAMILIES},
