@@ -3,6 +3,7 @@
 A trace is what `replay:` acceptance reads. It holds masks and counts, never tokens or times.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,23 +43,9 @@ class DecodeTrace:
 
     def save(self, path: Path) -> None:
         """Write as a compressed numpy archive, under the very name given."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         with path.open("wb") as file:  # given a name, numpy would append .npz to it
-            np.savez_compressed(
-                file,
-                schema_version=TRACE_SCHEMA_VERSION,
-                policy=self.policy,
-                block_length=self.block_length,
-                alpha=self.alpha,
-                threshold=self.threshold,
-                request_id=self.request_id,
-                forward=self.forward,
-                fed=self.fed,
-                kept=self.kept,
-                decoded=self.decoded,
-                ended_request=self.ended_request,
-                ended_output_tokens=self.ended_output_tokens,
-                ended_reason=self.ended_reason,
-            )
+            np.savez_compressed(file, schema_version=TRACE_SCHEMA_VERSION, **values)
 
     @classmethod
     def load(cls, path: Path) -> "DecodeTrace":
@@ -71,20 +58,9 @@ class DecodeTrace:
                         int(archive["schema_version"]),
                         str(TRACE_SCHEMA_VERSION),
                     )
-                return cls(
-                    policy=str(archive["policy"]),
-                    block_length=int(archive["block_length"]),
-                    alpha=float(archive["alpha"]),
-                    threshold=float(archive["threshold"]),
-                    request_id=archive["request_id"],
-                    forward=archive["forward"],
-                    fed=archive["fed"],
-                    kept=archive["kept"],
-                    decoded=archive["decoded"],
-                    ended_request=archive["ended_request"],
-                    ended_output_tokens=archive["ended_output_tokens"],
-                    ended_reason=archive["ended_reason"],
-                )
+                arrays = {f.name: archive[f.name] for f in dataclasses.fields(cls)}
+                # Texts and numbers come back as arrays without dimensions.
+                return cls(**{n: a if a.ndim else a.item() for n, a in arrays.items()})
         except UsageError:
             raise
         # A damaged archive raises anything from BadZipFile and zlib.error to NotImplementedError.
