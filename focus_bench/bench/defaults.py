@@ -57,13 +57,18 @@ def importance_for(
 ) -> ImportanceConfig:
     """The importance of one point: what `text` (--importance) says, else the default.
 
-    Default: the model's with trained weights; synthetic with dummy weights and beside fitted
-    `acceptance`, where there is no model.
+    Default: the model's with trained weights; synthetic with dummy weights; beside fitted
+    `acceptance` synthetic too, with the noise fitted on the same model's traces.
     """
     if text is not None:
         return parse_importance(text)
-    without_model = acceptance is not None and acceptance.dynamics
-    return parse_importance("synthetic" if has_dummy_weights(engine) or without_model else "model")
+    if acceptance is not None and acceptance.dynamics:
+        noise = dynamics_of_model(acceptance.dynamics).importance_noise
+        if noise is not None:
+            tau = DEFAULT_IMPORTANCE_TAU
+            return ImportanceConfig(kind="synthetic", tau=tau, noise=noise, fitted=True)
+        return parse_importance("synthetic")
+    return parse_importance("synthetic" if has_dummy_weights(engine) else "model")
 
 
 def parse_acceptance(text: str, *, family: str = "sdar") -> AcceptanceConfig:

@@ -25,7 +25,7 @@ def command(flags: GenerateFlags) -> int:
 
     from focus_bench.api.engine import Engine
     from focus_bench.report.console import is_live, make_console
-    from focus_bench.workloads.tasks.generate import generate_many
+    from focus_bench.workloads.tasks.generate import SCORED_FAMILIES, generate_many
     from focus_bench.workloads.tasks.task import TEST
 
     engine = Engine(
@@ -55,7 +55,7 @@ def command(flags: GenerateFlags) -> int:
 
     prompt = flags.prompt
     if prompt is None:
-        (task,) = generate_many(TEST, flags.seed, 0, 1)
+        (task,) = generate_many(TEST, flags.seed, 0, 1, mix=SCORED_FAMILIES[0])
         prompt = task.prompt
         console.print(Text(f"prompt: {prompt}"), soft_wrap=True)
     with live if live is not None else contextlib.nullcontext():

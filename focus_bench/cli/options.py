@@ -315,10 +315,12 @@ class GenerateFlags(DeviceFlags, SamplingFlags):
 
     prompt: A[
         str | None,
-        typer.Option(help="The text to complete.", show_default="a bundled task, drawn by --seed"),
+        typer.Option(
+            help="The text to complete.", show_default="a bundled word problem, drawn by --seed"
+        ),
     ] = None
     policy: A[str, _flag(_DECODING, f"One of {', '.join(POLICY_NAMES)}.")] = "focus"
-    max_new_tokens: A[int, _whole(_SAMPLING, "Most output tokens.")] = 64
+    max_new_tokens: A[int, _whole(_SAMPLING, "Most output tokens.")] = BUNDLED_MAX_NEW_TOKENS
     block_length: A[
         int | None,
         _whole(_DECODING, "Block length B in tokens.", shown="the checkpoint's, else 32"),

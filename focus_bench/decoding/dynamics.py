@@ -31,12 +31,15 @@ class DecodeDynamics:
     block and decoded n of them; row 0 and column 0 are empty, every other row holds something.
     `scatter`: the s for which the n best of (-rank + s * Gumbel noise) lie as far from the n
     leftmost as the positions decoded in the traces. `threshold`: that of the traces.
+    `importance_noise`: that of synthetic importance at its default tau for which FOCUS, at alpha
+    1.5, processes as much per decoded position as the model's own does; None: not fitted.
     """
 
     block_length: int
     threshold: float
     scatter: float
     steps: IntArray
+    importance_noise: float | None = None
 
     def __post_init__(self) -> None:
         size = self.block_length + 1
@@ -52,6 +55,8 @@ class DecodeDynamics:
                 f"1 to m decoded positions for every m from 1 to {self.block_length}",
             )
         check_range("dynamics scatter", self.scatter, low=0.0, high=_MAX_SCATTER)
+        if self.importance_noise is not None:
+            check_range("dynamics importance_noise", self.importance_noise, low=0.0)
 
     @property
     def mean(self) -> float:
@@ -89,6 +94,7 @@ class DecodeDynamics:
             "block_length": self.block_length,
             "threshold": self.threshold,
             "scatter": self.scatter,
+            "importance_noise": self.importance_noise,
             "steps": [[int(count) for count in row] for row in self.steps],
         }
         text = json.dumps(record, indent=1)
@@ -100,11 +106,13 @@ class DecodeDynamics:
         record = read_json_object(path)
         try:
             version = record["schema_version"]
+            noise = record["importance_noise"]
             dynamics = cls(
                 block_length=int(record["block_length"]),
                 threshold=float(record["threshold"]),
                 scatter=float(record["scatter"]),
                 steps=np.array(record["steps"], dtype=np.int64),
+                importance_noise=None if noise is None else float(noise),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError("decode dynamics", str(path), f"a file of them ({error})") from None

@@ -209,16 +209,18 @@ def test_scattered_takes_all_where_there_are_fewer() -> None:
 
 def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     file = tmp_path / "dynamics.json"
-    saved = bursty(scatter=1.25)
+    saved = dataclasses.replace(bursty(scatter=1.25), importance_noise=0.5)
     saved.save(file, provenance={"fitted_on": "a test", "table": [1, 2]})
     read = DecodeDynamics.load(file)
     assert np.array_equal(read.steps, saved.steps)
     assert (read.block_length, read.threshold, read.scatter) == (LENGTH, 0.9, 1.25)
+    assert read.importance_noise == 0.5
     assert json.loads(file.read_text())["provenance"]["fitted_on"] == "a test"
     good = json.loads(file.read_text())
     bad_rows: list[dict[str, object]] = [
         {"schema_version": 2},
         {"scatter": -1},
+        {"importance_noise": -1},
         {"steps": good["steps"][:-1]},
         {"steps": [[0] * (LENGTH + 1)] * (LENGTH + 1)},
         {"steps": np.ones((LENGTH + 1, LENGTH + 1), dtype=int).tolist()},
@@ -237,5 +239,6 @@ def test_the_bundled_models_dynamics_are_those_of_its_traces() -> None:
     dynamics = dynamics_of_model("focus-tiny")
     assert (dynamics.block_length, dynamics.threshold) == (32, 0.9)
     assert 1.5 < dynamics.mean < 3.0
+    assert dynamics.importance_noise is not None
     assert dynamics.steps[32].sum() > 300  # blocks that began with no token known
     assert dynamics.steps[32].sum() >= dynamics.steps[31].sum()
