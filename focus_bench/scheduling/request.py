@@ -19,9 +19,9 @@ class Phase(Enum):
     FINISHED = "finished"
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Request:
-    """One request in the scheduler.
+    """One request in the scheduler, equal to itself only.
 
     `order`: place in the queue (first come first served; a preempted request keeps it).
     `target_tokens`: output tokens it may have. `first_block_start`: absolute position of its first
@@ -51,6 +51,11 @@ class Request:
     def prompt_remainder(self) -> TokenArray:
         """The P mod B prompt tokens that sit in the first decode block."""
         return self.spec.prompt_ids[self.first_block_start :]
+
+    def max_tokens(self, block_length: int) -> int:
+        """Cache positions that it can come to hold: whole blocks."""
+        total = self.spec.num_prompt_tokens + self.target_tokens
+        return -(-total // block_length) * block_length
 
     def prefill_tokens(self, start: int, count: int) -> TokenArray:
         """Tokens `start` to `start + count` of the full prompt blocks and the closed blocks."""

@@ -24,6 +24,7 @@ from focus_bench.scheduling.plan import (
     Swap,
 )
 from focus_bench.scheduling.request import Phase, Request, target_tokens
+from focus_bench.scheduling.slots import Slots
 
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
 
@@ -56,21 +57,17 @@ class Scheduler:
         self._decode = decode
         self._max_positions = max_positions
         self._lengths_from_data = lengths_from_data
-        slots = config.batch_size
         use_stops = config.stop_tokens and not lengths_from_data
         self._outputs = OutputScanner(
-            slots,
+            config.batch_size,
             stop_token_ids=stop_token_ids if use_stops else (),
             repetition_guard=config.repetition_guard and not lengths_from_data,
         )
-        self.state = BlockState.empty(slots, decode.block_length)
-        self._slots: list[Request | None] = [None] * slots
-        self._free_slots = list(range(slots - 1, -1, -1))
+        self.state = BlockState.empty(config.batch_size, decode.block_length)
+        self._slots = Slots(config.batch_size, self.pool)
         self._requests: dict[int, Request] = {}  # those not finished
         self._waiting: deque[Request] = deque()
-        self._growing: set[int] = set()  # slots whose new block may need a page
-        self._decoding = np.zeros(slots, dtype=np.bool_)
-        self._page_table = np.zeros((slots, 1), dtype=np.int32)
+        self._growing: set[Request] = set()  # those whose new block needs a page
         self._finished: list[FinishedRequest] = []
         self._dropped_swaps: list[int] = []
         self._admitted: list[int] = []
@@ -84,7 +81,7 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         """Requests that hold a slot."""
-        return len(self._slots) - len(self._free_slots)
+        return self._slots.num_running
 
     @property
     def num_waiting(self) -> int:
@@ -113,12 +110,9 @@ class Scheduler:
         self._next_order += 1
         problem = self._why_impossible(request)
         if problem:
-            self._end_outside_step(request, "error", problem)
+            self._report_finished(request, "error", problem, _NO_TOKENS, ended_at=0)
             return
-        width = self.pool.pages_for(self._max_tokens(request))
-        if width > self._page_table.shape[1]:
-            extra = np.zeros((len(self._slots), width - self._page_table.shape[1]), np.int32)
-            self._page_table = np.concatenate([self._page_table, extra], axis=1)
+        self._slots.widen(request.max_tokens(self.block_length))
         self._requests[spec.request_id] = request
         self._waiting.append(request)
 
@@ -156,7 +150,7 @@ class Scheduler:
         swap_out, preemptions = self._make_room()
         swap_in = [] if swap_out else self._admit()
         prefill = self._plan_prefill()
-        rows = np.flatnonzero(self._decoding)
+        rows = np.flatnonzero(self._slots.decoding)
         if not len(rows) and not prefill:
             if self._waiting:
                 raise AssertionError("requests wait although nothing runs")
@@ -172,7 +166,7 @@ class Scheduler:
             request_ids=block.request_key,
             block=block,
             feed=plan_feed(block, refresh_prompt=self._decode.refresh_prompt),
-            page_table=self._page_table,
+            page_table=self._slots.page_table,
             shifted_logits=self.policy.shifted_logits,
             num_waiting=self.num_waiting,
             pages_used=self.pool.num_used,
@@ -189,21 +183,19 @@ class Scheduler:
         """
         swaps: list[Swap] = []
         preemptions = 0
-        growing = [r for s in self._growing if (r := self._slots[s]) is not None]
-        for request in sorted(growing, key=lambda r: r.order):
-            if request.phase is not Phase.DECODE:
+        for request in sorted(self._growing, key=lambda r: r.order):
+            if request.phase is not Phase.DECODE:  # ended, or preempted for an older one
                 continue
-            start = int(self.state.block_start[request.slot])
-            need = self._missing_pages(request, start)
-            while need > self.pool.num_free:
-                victim = max((r for r in self._slots if r is not None), key=lambda r: r.order)
+            tokens = int(self.state.block_start[request.slot]) + self.block_length
+            while self._slots.missing_pages(request, tokens) > self.pool.num_free:
+                victim = max(self._slots.running(), key=lambda r: r.order)
                 swap = self._preempt(victim)
                 swaps.extend([swap] if swap else [])
                 preemptions += 1
                 if victim is request:
                     break
             else:
-                self._allocate(request, need)
+                self._slots.grow(request, tokens)
         self._growing.clear()
         return swaps, preemptions
 
@@ -214,19 +206,15 @@ class Scheduler:
         static = self.config.kind == "static"
         if static and self.num_running:
             return swaps
-        while self._waiting and self._free_slots:
+        while self._waiting and self._slots.has_free:
             request = self._waiting[0]
             start = request.prefill_target
             if request.saved is not None:
                 start = int(request.saved.block_start[0])
-            tokens = self._max_tokens(request) if static else start + self.block_length
-            need = self.pool.pages_for(tokens)
-            if not self.pool.can_allocate(need):
+            tokens = request.max_tokens(self.block_length) if static else start + self.block_length
+            if not self.pool.can_allocate(self.pool.pages_for(tokens)):
                 break
-            self._waiting.popleft()
-            request.slot = self._free_slots.pop()
-            self._slots[request.slot] = request
-            self._allocate(request, need)
+            self._slots.admit(self._waiting.popleft(), tokens)
             if request.phase is Phase.SWAPPED:
                 pages = self.pool.pages_of(request.request_id)
                 swaps.append(Swap(request_id=request.request_id, pages=tuple(pages)))
@@ -245,7 +233,7 @@ class Scheduler:
         """Whole blocks of requests in their prefill phase, oldest first, within the budget."""
         budget = max(self.config.max_prefill_tokens, self.block_length)
         chunks = []
-        in_prefill = [r for r in self._slots if r is not None and r.phase is Phase.PREFILL]
+        in_prefill = [r for r in self._slots.running() if r.phase is Phase.PREFILL]
         for request in sorted(in_prefill, key=lambda r: r.order):
             count = min(request.prefill_target - request.prefilled, budget)
             count = count // self.block_length * self.block_length
@@ -283,16 +271,15 @@ class Scheduler:
         ends = {row: end for row, end in scan.ends.items() if row not in outcome.errors}
         for row, message in outcome.errors.items():
             visible_now[row] = 0
-            self._finish(self._request_at(int(rows[row])), int(scan.before[row]), "error", message)
+            self._finish(self._slots.at(int(rows[row])), int(scan.before[row]), "error", message)
         for row, end in ends.items():
             visible_now[row] = self._shown_tokens(end.output_tokens, end.reason) - scan.before[row]
-            self._finish(self._request_at(int(rows[row])), end.output_tokens, end.reason)
+            self._finish(self._slots.at(int(rows[row])), end.output_tokens, end.reason)
         closed = []
         for row in np.flatnonzero(plan.feed.commit).tolist():
-            request_or_none = self._slots[int(rows[row])]
-            if request_or_none is not None and row not in ends and row not in outcome.errors:
+            if row not in ends and row not in outcome.errors:
                 closed.append((row, int(plan.block.block_steps[row])))
-                self._close_block(request_or_none, outcome, row)
+                self._close_block(self._slots.at(int(rows[row])), outcome, row)
         for chunk in plan.prefill:
             request = self._requests[chunk.request_id]
             request.prefilled += len(chunk.token_ids)
@@ -317,7 +304,7 @@ class Scheduler:
             self._start_block(request, request.first_block_start, request.prompt_remainder)
         request.phase = Phase.DECODE
         request.prefilled = int(self.state.block_start[slot])
-        self._decoding[slot] = True
+        self._slots.decoding[slot] = True
         visible = self._visible_tokens(request)
         self._outputs.start(
             slot,
@@ -343,8 +330,8 @@ class Scheduler:
             known_tokens=known_tokens,
             behind_end=behind_end,
         )
-        if self._missing_pages(request, start):
-            self._growing.add(request.slot)
+        if self._slots.missing_pages(request, start + self.block_length):
+            self._growing.add(request)
 
     def _close_block(self, request: Request, outcome: Outcome, row: int) -> None:
         """The commit pass is done: keep the block's tokens and start the next block."""
@@ -376,7 +363,7 @@ class Scheduler:
                 request.prefill_target = int(self.state.block_start[request.slot])
             request.prefilled = 0
         request.preemptions += 1
-        self._give_up_slot(request)
+        self._slots.release(request)
         self._waiting.appendleft(request)
         return swap
 
@@ -391,15 +378,12 @@ class Scheduler:
         if request.phase is Phase.SWAPPED:
             self._dropped_swaps.append(request.request_id)
         if request.slot >= 0:
-            self._give_up_slot(request)
+            self._slots.release(request)
         else:
             self._waiting.remove(request)
         request.phase = Phase.FINISHED
         del self._requests[request.request_id]
         self._report_finished(request, reason, error, output, ended_at=count)
-
-    def _end_outside_step(self, request: Request, reason: str, error: str) -> None:
-        self._report_finished(request, reason, error, _NO_TOKENS, ended_at=0)
 
     def _report_finished(
         self, request: Request, reason: str, error: str, output: TokenArray, *, ended_at: int
@@ -418,31 +402,18 @@ class Scheduler:
             )
         )
 
-    def _give_up_slot(self, request: Request) -> None:
-        self.pool.release(request.request_id)
-        self._decoding[request.slot] = False
-        self._growing.discard(request.slot)
-        self._slots[request.slot] = None
-        self._free_slots.append(request.slot)
-        request.slot = -1
-
     # -- small facts ---------------------------------------------------------------------------
 
     def _shown_tokens(self, count: int, reason: str) -> int:
         """Output tokens that the user sees of an output that ended after `count`."""
         return count - (reason == "stop" and not self.config.include_stop_token)
 
-    def _max_tokens(self, request: Request) -> int:
-        """Cache positions that the request can come to hold: whole blocks."""
-        total = request.spec.num_prompt_tokens + request.target_tokens
-        return -(-total // self.block_length) * self.block_length
-
     def _why_impossible(self, request: Request) -> str:
         if request.spec.num_prompt_tokens < 1:
             return "the prompt is empty; allowed: at least 1 token"
         if request.target_tokens < 1:
             return f"max_new_tokens is {request.target_tokens}; allowed: at least 1"
-        tokens = self._max_tokens(request)
+        tokens = request.max_tokens(self.block_length)
         if self._max_positions is not None and tokens > self._max_positions:
             return f"needs {tokens} positions; allowed: {self._max_positions} of the model"
         pages = self.pool.pages_for(tokens)
@@ -452,21 +423,6 @@ class Scheduler:
                 f"{self.pool.num_pages}, the whole pool"
             )
         return ""
-
-    def _missing_pages(self, request: Request, block_start: int) -> int:
-        held = self.pool.num_pages_of(request.request_id)
-        return max(0, self.pool.pages_for(block_start + self.block_length) - held)
-
-    def _allocate(self, request: Request, count: int) -> None:
-        held = self.pool.num_pages_of(request.request_id)
-        pages = self.pool.allocate(request.request_id, count)
-        self._page_table[request.slot, held : held + count] = pages
-
-    def _request_at(self, slot: int) -> Request:
-        request = self._slots[slot]
-        if request is None:
-            raise AssertionError(f"slot {slot} is empty")
-        return request
 
     def _visible_tokens(self, request: Request) -> int:
         """Output tokens without gaps so far, from the request's own state."""
@@ -481,18 +437,13 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Assert the invariants of pool, slots, queue and page table (tests call it every step)."""
-        self.pool.check_integrity(r.request_id for r in self._slots if r is not None)
-        running = [r for r in self._slots if r is not None]
-        occupied = {slot for slot, r in enumerate(self._slots) if r is not None}
-        assert occupied.isdisjoint(self._free_slots)
-        assert len(occupied) + len(set(self._free_slots)) == len(self._slots)
+        self._slots.check_integrity()
+        running = self._slots.running()
         assert {r.request_id for r in [*running, *self._waiting]} == self._requests.keys()
         orders = [r.order for r in self._waiting]
         assert orders == sorted(orders)
         assert not running or not orders or max(r.order for r in running) < orders[0]
         for request in running:
-            pages = self.pool.pages_of(request.request_id)
-            assert self._page_table[request.slot, : len(pages)].tolist() == pages
-            assert bool(self._decoding[request.slot]) == (request.phase is Phase.DECODE)
-            if request.slot not in self._growing and request.phase is Phase.DECODE:
-                assert not self._missing_pages(request, int(self.state.block_start[request.slot]))
+            if request.phase is Phase.DECODE and request not in self._growing:
+                tokens = int(self.state.block_start[request.slot]) + self.block_length
+                assert not self._slots.missing_pages(request, tokens)

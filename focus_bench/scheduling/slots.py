@@ -1,0 +1,92 @@
+"""The slots of a batch: which request runs in which, and the pages that it holds there.
+
+Knows no queue, no policy and no tokens: the scheduler decides who comes in and who must go.
+"""
+
+import numpy as np
+
+from focus_bench.scheduling.pages import PagePool
+from focus_bench.scheduling.request import Phase, Request
+
+
+class Slots:
+    """`count` slots over a page pool. A running request has one slot and the pages of its tokens.
+
+    `page_table`: int32 [count, pages]; row `slot` lists its request's pages in token order, and
+    what follows them is stale. `decoding`: bool [count], slots whose request is in its decode
+    phase; the scheduler sets it.
+    """
+
+    def __init__(self, count: int, pool: PagePool) -> None:
+        self.page_table = np.zeros((count, 1), dtype=np.int32)
+        self.decoding = np.zeros(count, dtype=np.bool_)
+        self._pool = pool
+        self._requests: list[Request | None] = [None] * count
+        self._free = list(range(count - 1, -1, -1))
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold a slot."""
+        return len(self._requests) - len(self._free)
+
+    @property
+    def has_free(self) -> bool:
+        """Whether a request can be given a slot."""
+        return bool(self._free)
+
+    def running(self) -> list[Request]:
+        """Requests that hold a slot, by slot."""
+        return [request for request in self._requests if request is not None]
+
+    def at(self, slot: int) -> Request:
+        """The request in a slot that is not free."""
+        request = self._requests[slot]
+        if request is None:
+            raise AssertionError(f"slot {slot} is empty")
+        return request
+
+    def widen(self, num_tokens: int) -> None:
+        """Make the page table wide enough for a request of that many tokens."""
+        missing = self._pool.pages_for(num_tokens) - self.page_table.shape[1]
+        if missing > 0:
+            extra = np.zeros((len(self._requests), missing), dtype=np.int32)
+            self.page_table = np.concatenate([self.page_table, extra], axis=1)
+
+    def admit(self, request: Request, num_tokens: int) -> None:
+        """Give the request a free slot and the pages for that many tokens."""
+        request.slot = self._free.pop()
+        self._requests[request.slot] = request
+        self.grow(request, num_tokens)
+
+    def missing_pages(self, request: Request, num_tokens: int) -> int:
+        """Pages that the request lacks for that many tokens."""
+        held = self._pool.num_pages_of(request.request_id)
+        return max(0, self._pool.pages_for(num_tokens) - held)
+
+    def grow(self, request: Request, num_tokens: int) -> None:
+        """Give the request the pages that it lacks; raises CapacityError if they are not free."""
+        held = self._pool.num_pages_of(request.request_id)
+        count = self.missing_pages(request, num_tokens)
+        pages = self._pool.allocate(request.request_id, count)
+        self.page_table[request.slot, held : held + count] = pages
+
+    def release(self, request: Request) -> None:
+        """Take back slot and pages."""
+        self._pool.release(request.request_id)
+        self.decoding[request.slot] = False
+        self._requests[request.slot] = None
+        self._free.append(request.slot)
+        request.slot = -1
+
+    def check_integrity(self) -> None:
+        """Assert the invariants of pool, slots and page table."""
+        running = self.running()
+        self._pool.check_integrity(request.request_id for request in running)
+        occupied = {slot for slot, r in enumerate(self._requests) if r is not None}
+        assert occupied.isdisjoint(self._free)
+        assert len(occupied) + len(set(self._free)) == len(self._requests)
+        for request in running:
+            assert self._requests[request.slot] is request
+            pages = self._pool.pages_of(request.request_id)
+            assert self.page_table[request.slot, : len(pages)].tolist() == pages
+            assert bool(self.decoding[request.slot]) == (request.phase is Phase.DECODE)
