@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from focus_bench.cli.eval_options import EvalFlags
 from focus_bench.cli.flags import takes
-from focus_bench.cli.options import EvalFlags
 
 if TYPE_CHECKING:
     from focus_bench.api.engine import Engine
@@ -35,7 +35,7 @@ def command(flags: EvalFlags) -> int:
     from focus_bench.bench.quality import expand_quality
     from focus_bench.bench.sandbox import SandboxLimits
     from focus_bench.bench.workload_cache import WorkloadCache
-    from focus_bench.cli.points import comma_list
+    from focus_bench.cli.points import axes_of, comma_list
     from focus_bench.cli.sweeps import new_folder
     from focus_bench.core.errors import UsageError
     from focus_bench.engine.device import device_name, resolve_device
@@ -46,7 +46,7 @@ def command(flags: EvalFlags) -> int:
     if any(name in BENCHMARKS for name in names):
         go_offline()
     base = _base_point(flags)
-    axes = _axes(flags)
+    axes = axes_of(flags)
     workloads = WorkloadCache()
     plans: list[QualityPlan] = []
     problems: dict[tuple[str, str], Problems] = {}
@@ -293,53 +293,16 @@ def _paths(items: list[str] | None, benchmarks: tuple[str, ...]) -> dict[str, st
 
 
 def _base_point(flags: EvalFlags) -> "PointConfig":
-    from focus_bench.cli.points import comma_list
-    from focus_bench.core.config import (
-        DecodeConfig,
-        EngineConfig,
-        PointConfig,
-        SamplingConfig,
-        SchedulerConfig,
-        WorkloadConfig,
-    )
+    from focus_bench.cli.points import engine_of, sampling_of
+    from focus_bench.core.config import DecodeConfig, PointConfig, SchedulerConfig, WorkloadConfig
 
     return PointConfig(
-        engine=EngineConfig(
-            model=comma_list("--model", flags.model, str, "names")[0],
-            load_format=flags.load_format,
-            device=flags.device,
-            dtype=flags.dtype,
-            gpu_memory_utilization=flags.gpu_memory_utilization,
-            mask_token_id=flags.mask_token_id,
-        ),
+        engine=engine_of(flags, device=flags.device),
         decode=DecodeConfig(steps=flags.steps, focus_min_batch=flags.focus_min_batch),
-        sampling=SamplingConfig(
-            temperature=flags.temperature, top_k=flags.top_k, top_p=flags.top_p
-        ),
+        sampling=sampling_of(flags),
         scheduler=SchedulerConfig(num_pages=flags.num_pages),
         workload=WorkloadConfig(tokenizer=flags.tokenizer, download=flags.download),
         seed=flags.seed,
-    )
-
-
-def _axes(flags: EvalFlags) -> "Axes":
-    from focus_bench.bench.sweep import Axes
-    from focus_bench.cli.points import comma_list
-
-    block_lengths: tuple[int, ...] = ()
-    if flags.block_length is not None:
-        block_lengths = comma_list("--block-length", flags.block_length, int, "whole numbers")
-    return Axes(
-        models=comma_list("--model", flags.model, str, "names"),
-        datasets=(),
-        block_lengths=block_lengths,
-        batch_sizes=comma_list("--batch-size", flags.batch_size, int, "whole numbers"),
-        alphas=comma_list("--alpha", flags.alpha, float, "numbers"),
-        thresholds=comma_list("--threshold", flags.threshold, float, "numbers"),
-        strategies=comma_list("--unmasking-strategy", flags.unmasking_strategy, str, "names"),
-        policies=comma_list("--policy", flags.policy, str, "names"),
-        acceptance=flags.acceptance,
-        importance=flags.importance,
     )
 
 

@@ -1,9 +1,21 @@
-"""Lets a command take its flags as one frozen dataclass, whose fields Typer sees as options."""
+"""How commands declare flags: as fields of one frozen dataclass, which Typer sees as options."""
 
 import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+import typer
+
+# The panels of help.
+MODEL = "Model"
+DATA = "Data set and arrivals"
+DECODING = "Decoding"
+SAMPLING = "Sampling"
+SCHEDULING = "Batching and memory"
+MEASURING = "Measuring"
+PREDICTION = "Prediction"
+OUTPUT = "Output"
 
 Flags = TypeVar("Flags")
 
@@ -31,3 +43,48 @@ def takes(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[...
         return call
 
     return decorate
+
+
+def flag(panel: str, text: str, *, shown: str | bool = True) -> typer.models.OptionInfo:
+    """An option; `shown` is what help calls the default where its value would not say it."""
+    info: typer.models.OptionInfo = typer.Option(
+        help=text, rich_help_panel=panel, show_default=shown
+    )
+    return info
+
+
+def whole(panel: str, text: str, *, shown: str | bool = True) -> typer.models.OptionInfo:
+    """An option whose value is a whole number."""
+    return _number(int, "INTEGER", "a whole number", panel, text, shown)
+
+
+def real(panel: str, text: str) -> typer.models.OptionInfo:
+    """An option whose value is a number."""
+    return _number(float, "NUMBER", "a number", panel, text, True)
+
+
+def _number(
+    convert: Callable[[str], float],
+    metavar: str,
+    allowed: str,
+    panel: str,
+    text: str,
+    shown: str | bool,
+) -> typer.models.OptionInfo:
+    # Typer's own numbers do not name the value that they refuse.
+    def parse(value: str) -> float:
+        try:
+            return convert(value)
+        except ValueError:
+            raise typer.BadParameter(f"{value!r} is not usable; allowed: {allowed}") from None
+
+    info: typer.models.OptionInfo = typer.Option(
+        help=text, rich_help_panel=panel, show_default=shown, parser=parse, metavar=metavar
+    )
+    return info
+
+
+def switch(name: str, panel: str, text: str) -> typer.models.OptionInfo:
+    """An option without a value."""
+    info: typer.models.OptionInfo = typer.Option(name, help=text, rich_help_panel=panel)
+    return info

@@ -1,10 +1,16 @@
 """focus-bench generate: completes one prompt and shows its blocks filling in."""
 
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from typing import Annotated as A
 
-from focus_bench.cli.flags import takes
-from focus_bench.cli.options import GenerateFlags
+import typer
+
+from focus_bench.bench.quality import BUNDLED_MAX_NEW_TOKENS
+from focus_bench.cli.flags import DECODING, OUTPUT, SAMPLING, flag, real, switch, takes, whole
+from focus_bench.cli.options import DeviceFlags, SamplingFlags
+from focus_bench.core.config import POLICY_NAMES
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -12,6 +18,33 @@ if TYPE_CHECKING:
     from focus_bench.report.blockview import BlockView
     from focus_bench.scheduling.plan import Outcome, Plan
     from focus_bench.workloads.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateFlags(DeviceFlags, SamplingFlags):
+    """The flags of generate."""
+
+    prompt: A[
+        str | None,
+        typer.Option(
+            help="The text to complete.", show_default="a bundled word problem, drawn by --seed"
+        ),
+    ] = None
+    policy: A[str, flag(DECODING, f"One of {', '.join(POLICY_NAMES)}.")] = "focus"
+    max_new_tokens: A[int, whole(SAMPLING, "Most output tokens.")] = BUNDLED_MAX_NEW_TOKENS
+    block_length: A[
+        int | None,
+        whole(DECODING, "Block length B in tokens.", shown="the checkpoint's, else 32"),
+    ] = None
+    alpha: A[float, real(DECODING, "Expansion factor of the budget (paper Eq. 4).")] = 1.5
+    threshold: A[float, real(DECODING, "Confidence from which a token is decoded.")] = 0.9
+    raw: A[bool, switch("--raw", OUTPUT, "Send the prompt without the chat template.")] = False
+    stream: A[
+        bool, flag(OUTPUT, "Show the block filling in; --no-stream prints the text only.")
+    ] = True
+    frame_s: A[float, real(OUTPUT, "Seconds for which a terminal shows each step, at least.")] = (
+        0.05
+    )
 
 
 @takes(GenerateFlags)

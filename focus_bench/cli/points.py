@@ -1,10 +1,12 @@
-"""From the flags of run and simulate to the points of a sweep."""
+"""From the flags of run, simulate and eval to configurations and axes of a sweep."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 from focus_bench.bench.sweep import Axes, expand
-from focus_bench.cli.options import PointFlags
+from focus_bench.cli.eval_options import EvalFlags
+from focus_bench.cli.options import ModelFlags, SamplingFlags
+from focus_bench.cli.sweep_options import PointFlags
 from focus_bench.core.config import (
     DecodeConfig,
     EngineConfig,
@@ -22,26 +24,15 @@ def points_from_flags(
     flags: PointFlags, *, device: str = "auto", simulated: bool = False
 ) -> tuple[PointConfig, ...]:
     """The points that the flags span, in the order in which they run. Raises UsageError."""
-    models = comma_list("--model", flags.model, str, "names")
-    engine = EngineConfig(
-        model=models[0],
-        load_format=flags.load_format,
-        device=device,
-        dtype=flags.dtype,
-        gpu_memory_utilization=flags.gpu_memory_utilization,
-        mask_token_id=flags.mask_token_id,
-    )
     base = PointConfig(
-        engine=engine,
+        engine=engine_of(flags, device=device),
         decode=DecodeConfig(
             steps=flags.steps,
             retain=flags.retain,
             select=flags.select,
             focus_min_batch=flags.focus_min_batch,
         ),
-        sampling=SamplingConfig(
-            temperature=flags.temperature, top_k=flags.top_k, top_p=flags.top_p
-        ),
+        sampling=sampling_of(flags),
         scheduler=SchedulerConfig(
             kind=flags.scheduler,
             page_size=flags.page_size,
@@ -67,12 +58,37 @@ def points_from_flags(
         ),
         seed=flags.seed,
     )
+    datasets = comma_list("--dataset", flags.dataset, str, "names")
+    return expand(axes_of(flags, datasets=datasets, simulated=simulated), base)
+
+
+def engine_of(flags: ModelFlags, *, device: str) -> EngineConfig:
+    """The engine of the first model that the flags name. Raises UsageError."""
+    return EngineConfig(
+        model=comma_list("--model", flags.model, str, "names")[0],
+        load_format=flags.load_format,
+        device=device,
+        dtype=flags.dtype,
+        gpu_memory_utilization=flags.gpu_memory_utilization,
+        mask_token_id=flags.mask_token_id,
+    )
+
+
+def sampling_of(flags: SamplingFlags) -> SamplingConfig:
+    """How tokens are drawn."""
+    return SamplingConfig(temperature=flags.temperature, top_k=flags.top_k, top_p=flags.top_p)
+
+
+def axes_of(
+    flags: PointFlags | EvalFlags, *, datasets: tuple[str, ...] = (), simulated: bool = False
+) -> Axes:
+    """What the flags list the values of. Raises UsageError."""
     block_lengths: tuple[int, ...] = ()
     if flags.block_length is not None:
         block_lengths = comma_list("--block-length", flags.block_length, int, "whole numbers")
-    axes = Axes(
-        models=models,
-        datasets=comma_list("--dataset", flags.dataset, str, "names"),
+    return Axes(
+        models=comma_list("--model", flags.model, str, "names"),
+        datasets=datasets,
         block_lengths=block_lengths,
         batch_sizes=comma_list("--batch-size", flags.batch_size, int, "whole numbers"),
         alphas=comma_list("--alpha", flags.alpha, float, "numbers"),
@@ -83,7 +99,6 @@ def points_from_flags(
         importance=flags.importance,
         simulated=simulated,
     )
-    return expand(axes, base)
 
 
 def comma_list(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from focus_bench.cli.flags import takes
-from focus_bench.cli.options import RunFlags
+from focus_bench.cli.sweep_options import RunFlags
 
 if TYPE_CHECKING:
     from focus_bench.api.engine import Engine

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from focus_bench.cli.flags import takes
-from focus_bench.cli.options import SimulateFlags
+from focus_bench.cli.sweep_options import SimulateFlags
 
 if TYPE_CHECKING:
     from focus_bench.api.prediction import Target

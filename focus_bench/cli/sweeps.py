@@ -14,8 +14,8 @@ from rich.console import Console
 
 from focus_bench.bench.sweep import FailedPoint, SweepResult, run_sweep
 from focus_bench.bench.workload_cache import WorkloadCache
-from focus_bench.cli.options import PointFlags
 from focus_bench.cli.points import key_values
+from focus_bench.cli.sweep_options import PointFlags
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import RunRecord
