@@ -20,7 +20,7 @@ def point_labels(
     if point.acceptance.kind == "synthetic":
         labels.append(f"synthetic acceptance ({point.acceptance.label})")
     if point.acceptance.kind == "replay":
-        labels.append(f"replayed acceptance ({point.acceptance.label})")
+        labels.append("replayed acceptance")  # the file stands in column acceptance
     if point.importance.kind == "synthetic":
         labels.append(f"synthetic importance ({point.importance.label})")
     if provenance.synthetic:
