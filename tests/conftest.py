@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# One thread each: two workers of two spinning threads on two cores slow each other down tenfold.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:

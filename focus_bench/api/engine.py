@@ -54,6 +54,7 @@ class Engine:
         dtype: str = "auto",
         gpu_memory_utilization: float = 0.9,
         mask_token_id: int | None = None,
+        threads: int | None = None,
         tokenizer: str = "",
         seed: int = 0,
     ) -> None:
@@ -64,6 +65,7 @@ class Engine:
             dtype=dtype,
             gpu_memory_utilization=gpu_memory_utilization,
             mask_token_id=mask_token_id,
+            threads=threads,
         )
         self._setup(config, seed=seed, tokenizer=tokenizer)
 
@@ -75,10 +77,12 @@ class Engine:
         return engine
 
     def _setup(self, config: EngineConfig, *, seed: int, tokenizer: str) -> None:
+        from focus_bench.engine.device import use_cpu_threads
         from focus_bench.engine.runner import device_settings
         from focus_bench.engine.weights import load_model
 
         self.config = config = resolved_engine(config)
+        use_cpu_threads(config.threads)
         self.seed = seed
         self._model: BlockDiffusionModel = load_model(config, seed=seed)
         self.settings = device_settings(self._model)

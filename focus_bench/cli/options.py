@@ -57,6 +57,12 @@ class DeviceFlags(ModelFlags):
     """Which model runs on which device of this machine."""
 
     device: A[str, flag(MODEL, "auto (a GPU if there is one), cpu or cuda.")] = "auto"
+    threads: A[
+        int | None,
+        whole(
+            MODEL, "Threads of a CPU.", shown="OMP_NUM_THREADS, else one fewer than there are cores"
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from focus_bench.bench.sweep import Axes, expand
 from focus_bench.cli.eval_options import EvalFlags
-from focus_bench.cli.options import ModelFlags, SamplingFlags
+from focus_bench.cli.options import DeviceFlags, ModelFlags, SamplingFlags
 from focus_bench.cli.sweep_options import PointFlags
 from focus_bench.core.config import (
     DecodeConfig,
@@ -71,6 +71,7 @@ def engine_of(flags: ModelFlags, *, device: str) -> EngineConfig:
         dtype=flags.dtype,
         gpu_memory_utilization=flags.gpu_memory_utilization,
         mask_token_id=flags.mask_token_id,
+        threads=flags.threads if isinstance(flags, DeviceFlags) else None,
     )
 
 

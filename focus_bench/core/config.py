@@ -198,7 +198,10 @@ class SchedulerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Which model runs and on what (`model`: preset name or checkpoint folder)."""
+    """Which model runs and on what (`model`: name or checkpoint folder).
+
+    `threads`: of a CPU; None: see engine.device.use_cpu_threads.
+    """
 
     model: str
     load_format: str = "auto"
@@ -206,8 +209,11 @@ class EngineConfig:
     dtype: str = "auto"
     gpu_memory_utilization: float = 0.9
     mask_token_id: int | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
+        if self.threads is not None:
+            check_range("--threads", self.threads, low=1, high=1024)
         check_choice("--load-format", self.load_format, ("auto", "dummy"))
         check_choice("--device", self.device, ("auto", "cpu", "cuda"))
         check_choice("--dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))

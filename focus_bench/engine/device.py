@@ -1,4 +1,6 @@
-"""Which device and dtype a run uses; knows nothing of models' insides."""
+"""Which device, threads and dtype a run uses; knows nothing of models' insides."""
+
+import os
 
 import torch
 
@@ -9,6 +11,24 @@ TORCH_DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+# PyTorch's own choice (cores, or OMP_NUM_THREADS), before anyone changes it.
+_THREADS_AT_IMPORT = torch.get_num_threads()
+
+
+def use_cpu_threads(threads: int | None) -> int:
+    """Set the threads of CPU products for this process, and return their number.
+
+    None: OMP_NUM_THREADS where it is set, else one fewer than there are cores. OpenMP's threads
+    wait for each other by spinning, so one that must share its core with any other program slows
+    all of them, by a factor of 5 and more (laboratory log).
+    """
+    chosen = threads
+    if chosen is None:
+        spare = 0 if os.environ.get("OMP_NUM_THREADS") else 1
+        chosen = max(1, _THREADS_AT_IMPORT - spare)
+    torch.set_num_threads(chosen)
+    return chosen
 
 
 def resolve_device(name: str) -> torch.device:

@@ -28,6 +28,7 @@ from focus_bench.core.config import (
 )
 from focus_bench.core.errors import CapacityError, UsageError
 from focus_bench.decoding.rules import StepRules
+from focus_bench.engine import device
 from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.models.sdar import SdarModel
@@ -315,3 +316,19 @@ def test_rows_of_logits_are_cut_to_a_bound(
     monkeypatch.setattr(executor, "MAX_LOGIT_BYTES", 4 * 101 * 5)
     assert serve(Counting(**fields), point, requests).outputs == expected
     assert max(rows) == 5
+
+
+@pytest.mark.parametrize(
+    ("asked", "variable", "at_import", "used"),
+    [(None, "", 8, 7), (None, "", 1, 1), (None, "3", 3, 3), (5, "3", 3, 5)],
+)
+def test_one_core_is_left_free_unless_threads_are_named(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, variable: str, at_import: int, used: int
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    monkeypatch.setattr(device, "_THREADS_AT_IMPORT", at_import)
+    try:
+        assert device.use_cpu_threads(asked) == torch.get_num_threads() == used
+    finally:
+        torch.set_num_threads(before)
