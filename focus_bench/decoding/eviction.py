@@ -86,7 +86,7 @@ def rows_to_evict(block: BlockState, feed: Feed, config: DecodeConfig) -> BoolAr
         np.minimum(num_masked, config.retain),
         base_budget(block, num_masked, config),
     )
-    return np.asarray(_evicts_by_score(block) & (num_masked > budget))
+    return np.asarray(evicts_by_score(block) & (num_masked > budget))
 
 
 def evict(
@@ -132,20 +132,6 @@ def kept_from_trace(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
     return _finish(block, feed, kept & feed.positions)
 
 
-def last_attended(
-    block: BlockState, feed: Feed, kept: BoolArray, progress: IntArray, attention_cover: str
-) -> IntArray:
-    """The last block position [n] that layers >= 1 attend to in a step.
-
-    `progress[n]` after the step; with cover "rightmost", in decode steps of policies that evict by
-    score, the step's rightmost kept position: frozen tokens to the right of it are not seen.
-    """
-    if attention_cover == "progress":
-        return progress
-    rightmost = np.where(kept, np.arange(block.block_length), -1).max(axis=1, initial=-1)
-    return np.where(_evicts_by_score(block) & ~feed.commit, rightmost, progress)
-
-
 def enforce_constraints(block: BlockState, feed: Feed, selected: BoolArray) -> BoolArray:
     """Kept positions from selected ones (paper 4.2): AR context, placeholder integrity.
 
@@ -164,7 +150,8 @@ def enforce_constraints(block: BlockState, feed: Feed, selected: BoolArray) -> B
     return np.asarray(kept_masked | (feed.positions & block.decoded))
 
 
-def _evicts_by_score(block: BlockState) -> BoolArray:
+def evicts_by_score(block: BlockState) -> BoolArray:
+    """Rows [n] of policies that rank positions by their importance delta."""
     kind = EVICTION_OF_CODE[block.policy_code]
     return np.asarray((kind == EvictionKind.DYNAMIC) | (kind == EvictionKind.FIXED))
 

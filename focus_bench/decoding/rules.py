@@ -12,6 +12,7 @@ import numpy as np
 from focus_bench.core.config import AcceptanceConfig, DecodeConfig, ImportanceConfig, PointConfig
 from focus_bench.decoding import acceptance as injected
 from focus_bench.decoding import eviction
+from focus_bench.decoding.attention_cover import last_attended
 from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
 from focus_bench.decoding.dynamics import DecodeDynamics, dynamics_of_model
@@ -97,7 +98,7 @@ class StepRules:
     def last_attended(self, block: BlockState, feed: Feed, outcome: Eviction) -> IntArray:
         """The last block position [n] that layers >= 1 attend to."""
         cover = self.decode.attention_cover
-        return eviction.last_attended(block, feed, outcome.kept, outcome.progress, cover)
+        return last_attended(block, feed, outcome.kept, outcome.progress, cover)
 
     def traced_ends(self, block: BlockState) -> dict[int, tuple[int, str]]:
         """Rows of a replay -> (output tokens, reason) at which their traced requests ended."""

@@ -3,8 +3,9 @@
 import numpy as np
 
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
+from focus_bench.decoding.attention_cover import last_attended
 from focus_bench.decoding.block_state import BoolArray, IntArray
-from focus_bench.decoding.eviction import keep_all, last_attended
+from focus_bench.decoding.eviction import keep_all
 from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
 from focus_bench.scheduling.plan import Plan
 

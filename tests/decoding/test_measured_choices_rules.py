@@ -3,8 +3,8 @@
 import numpy as np
 from decoding_cases import block_of, positions
 
+from focus_bench.decoding.attention_cover import last_attended
 from focus_bench.decoding.caching import plan_feed
-from focus_bench.decoding.eviction import last_attended
 from focus_bench.decoding.policies import POLICY_CODES
 
 
