@@ -29,9 +29,11 @@ def command(flags: CalibrateFlags) -> int:
     """Measure steps of every kind on this machine and fit the simulator's costs to them."""
     from focus_bench.api.engine import Engine
     from focus_bench.api.profiles import calibrate, profile_path
+    from focus_bench.cli.paths import check_writable
     from focus_bench.report.console import make_console
     from focus_bench.report.formats import share
 
+    check_writable("--output", flags.output)
     console = make_console()
     engine = Engine(
         flags.model,
@@ -40,6 +42,7 @@ def command(flags: CalibrateFlags) -> int:
         dtype=flags.dtype,
         gpu_memory_utilization=flags.gpu_memory_utilization,
         mask_token_id=flags.mask_token_id,
+        threads=flags.threads,
     )
     profile = calibrate(engine, seconds=flags.seconds, path=flags.output)
     console.print(profile.label)

@@ -22,11 +22,13 @@ def command(
 ) -> int:
     """Predict the measured points of FOLDER from their configurations, and show the errors."""
     from focus_bench.api.prediction import compare
+    from focus_bench.cli.paths import check_writable
     from focus_bench.report.atomic import write_atomic
     from focus_bench.report.compare import comparison_csv
     from focus_bench.report.console import make_console
     from focus_bench.report.tables import comparison_table
 
+    check_writable("--csv", csv)
     pairs = compare(folder, hardware=gpu)
     console = make_console()
     console.print(comparison_table([result for pair in pairs for result in pair.results]))

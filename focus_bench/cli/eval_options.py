@@ -29,7 +29,7 @@ class TaskFlags:
         flag(
             DATA,
             f"Tasks (comma list): {', '.join(SCORED_TASKS)}, bundled; {', '.join(BENCHMARKS)}, "
-            "through lm-evaluation-harness (pip install 'focus-bench[eval]').",
+            "through lm-evaluation-harness (pip install 'focus-bench\\[eval]').",
         ),
     ] = SCORED_TASKS[0]
     num_problems: A[

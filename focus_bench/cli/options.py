@@ -20,7 +20,7 @@ from focus_bench.cli.flags import (
     switch,
     whole,
 )
-from focus_bench.core.config import POLICY_NAMES, UNMASKING_STRATEGIES
+from focus_bench.core.config import DECODABLE_POLICIES, UNMASKING_STRATEGIES
 from focus_bench.core.model_spec import BUNDLED_MODELS, DEFAULT_MODEL, PRESETS
 
 
@@ -104,8 +104,8 @@ class SamplingFlags:
 class DecodingFlags:
     """The axes of decoding that a sweep spans, and steps."""
 
-    policy: A[str, flag(DECODING, f"Policies (comma list): {', '.join(POLICY_NAMES)}.")] = ",".join(
-        DEFAULT_POLICIES
+    policy: A[str, flag(DECODING, f"Policies (comma list): {', '.join(DECODABLE_POLICIES)}.")] = (
+        ",".join(DEFAULT_POLICIES)
     )
     block_length: A[
         str | None,

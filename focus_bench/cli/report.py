@@ -16,10 +16,19 @@ def command(
     from focus_bench.report.console import make_console
     from focus_bench.report.detail import point_detail
     from focus_bench.report.folder import load_folder
+    from focus_bench.report.quality import quality_table
+    from focus_bench.report.quality_folder import QUALITY_FILE, load_quality
     from focus_bench.report.tables import failures_table, results_table
 
-    results = [result for folder in folders for result in load_folder(folder).results]
     console = make_console()
+    of_eval = [folder for folder in folders if (folder / QUALITY_FILE).is_file()]
+    if of_eval:
+        answers = [result for folder in of_eval for result in load_quality(folder)]
+        console.print(quality_table(answers))
+    others = [folder for folder in folders if folder not in of_eval]
+    if not others:
+        return 0
+    results = [result for folder in others for result in load_folder(folder).results]
     console.print(results_table(results))
     failures = failures_table(results)
     if failures is not None:

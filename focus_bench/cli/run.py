@@ -24,6 +24,7 @@ def command(flags: RunFlags) -> int:
     from focus_bench.api.profiles import CPU
     from focus_bench.bench.workload_cache import WorkloadCache
     from focus_bench.cli.machine import gpu_facts
+    from focus_bench.cli.paths import check_writable
     from focus_bench.cli.points import points_from_flags
     from focus_bench.cli.sweeps import Campaign, run_campaigns, show_plan
     from focus_bench.core.errors import check_range
@@ -32,6 +33,7 @@ def command(flags: RunFlags) -> int:
     from focus_bench.report.console import make_console
     from focus_bench.sim.calibration import load_profile
 
+    check_writable("--decode-trace", flags.decode_trace, is_folder=True)
     check_range("--num-runs", flags.num_runs, low=1)
     check_range("--num-warmups", flags.num_warmups, low=0)
     points = points_from_flags(flags, device=flags.device)

@@ -4,7 +4,7 @@ The one place for these words: run records, tables, CSV rows and plots all take 
 """
 
 from focus_bench.core.config import PointConfig
-from focus_bench.core.model_spec import BUNDLED_MODELS
+from focus_bench.core.model_spec import BUNDLED_MODELS, PRESETS
 from focus_bench.core.workload import BUNDLED_TASKS, CALLER, Provenance
 
 
@@ -17,6 +17,9 @@ def point_labels(
         labels.append("dummy weights")
     elif point.engine.model in BUNDLED_MODELS and point.engine.load_format != "dummy":
         labels += _domain_labels(point.engine.model, provenance)
+    preset = PRESETS.get(point.engine.model)
+    if provenance.tokenizer == "byte" and preset is not None and preset.tokenizer_size is None:
+        labels.append(f"byte tokenizer (lengths are bytes: {preset.name} has no tokenizer here)")
     if point.acceptance.kind == "synthetic":
         labels.append(f"synthetic acceptance ({point.acceptance.label})")
     if point.acceptance.kind == "replay":

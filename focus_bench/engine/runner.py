@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from focus_bench.core.config import PointConfig, SamplingConfig
+from focus_bench.core.config import DECODABLE_POLICIES, PointConfig, SamplingConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.labels import point_labels
 from focus_bench.core.model_folder import has_dummy_weights
@@ -37,7 +37,7 @@ MakeExecutor = Callable[[BlockDiffusionModel, PagedKVCache, StepRules, SamplingC
 def check_runnable(point: PointConfig) -> None:
     """Raise UsageError for a policy that only `simulate` and `eval` offer (`ideal`)."""
     if not get_policy(point.decode.policy).in_engine_run:
-        runnable = [p.name for p in POLICIES.values() if p.in_engine_run]
+        runnable = [n for n in DECODABLE_POLICIES if POLICIES[n].in_engine_run]
         raise UsageError("--policy", point.decode.policy, f"{', '.join(runnable)} (in run)")
 
 

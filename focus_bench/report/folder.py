@@ -51,6 +51,9 @@ def load_folder(path: Path) -> LoadedFolder:
     if not (path / MANIFEST_FILE).is_file():
         raise UsageError("result folder", str(path), f"a folder with a {MANIFEST_FILE}")
     manifest = read_manifest(path)
+    if manifest.command.startswith(("eval", "paper")):
+        allowed = "a folder of run or simulate; `report` shows those of eval"
+        raise UsageError("result folder", f"{path}, of {manifest.command}", allowed)
     results = tuple(point.result for point in read_point_files(path, _PointFile))
     return LoadedFolder(path=path, manifest=manifest, results=results)
 

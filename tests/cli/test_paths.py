@@ -1,0 +1,55 @@
+"""Paths at the command level: what cannot be written is said before any work, and what is shown."""
+
+from pathlib import Path
+
+import pytest
+
+from focus_bench.cli.main import main
+
+SIMULATE = ["simulate", "--gpu", "h200", "--num-prompts", "3", "--max-new-tokens", "8"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [
+        (["compare", "{folder}", "--csv", "{file}/x.csv"], "--csv"),
+        (["compare", "{folder}", "--csv", "{folder}"], "--csv"),
+        (["calibrate", "--output", "{file}/x.json"], "--output"),
+        (["run", "--decode-trace", "{file}/x"], "--decode-trace"),
+    ],
+)
+def test_what_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], flag: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    filled = [a.format(file=file, folder=tmp_path) for a in arguments]
+    assert main(filled) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert f"{flag}: '{tmp_path}" in err
+    assert "allowed: a" in err
+
+
+def test_report_shows_a_folder_of_eval_and_compare_refuses_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "eval"
+    size = ["--num-problems", "1", "--max-new-tokens", "32", "--device", "cpu"]
+    assert main(["eval", "--policy", "focus", *size, "--output-dir", str(folder)]) == 0
+    capsys.readouterr()
+    assert main(["report", str(folder)]) == 0
+    assert "interval" in capsys.readouterr().out
+    assert main(["compare", str(folder)]) == 2
+    assert "of eval" in capsys.readouterr().err
+
+
+def test_lengths_in_bytes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*SIMULATE, "--dataset", "synthetic", "--policy", "baseline"]
+    folder = tmp_path / "large"
+    assert main([*arguments, "--model", "sdar-8b", "--output-dir", str(folder)]) == 0
+    assert "byte tokenizer (lengths are bytes: sdar-8b" in " ".join(capsys.readouterr().out.split())
+    assert "byte tokenizer" in (folder / "summary.csv").read_text()
+    assert main([*arguments, "--model", "dummy-tiny", "--output-dir", str(tmp_path / "tiny")]) == 0
+    assert "byte tokenizer" not in capsys.readouterr().out
