@@ -57,10 +57,12 @@ def command(flags: GenerateFlags) -> int:
     from rich.text import Text
 
     from focus_bench.api.engine import Engine
+    from focus_bench.core.errors import check_range
     from focus_bench.report.console import is_live, make_console
     from focus_bench.workloads.tasks.generate import SCORED_FAMILIES, generate_many
     from focus_bench.workloads.tasks.task import TEST
 
+    check_range("--frame-s", flags.frame_s, low=0.0, high=60.0)
     engine = Engine(
         flags.model,
         load_format=flags.load_format,
@@ -68,6 +70,7 @@ def command(flags: GenerateFlags) -> int:
         dtype=flags.dtype,
         gpu_memory_utilization=flags.gpu_memory_utilization,
         mask_token_id=flags.mask_token_id,
+        threads=flags.threads,
         tokenizer=flags.tokenizer,
         seed=flags.seed,
     )

@@ -32,6 +32,13 @@ def test_what_cannot_be_written_is_one_line(
     assert "allowed: a" in err
 
 
+def test_threads_and_frames_are_taken_and_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--prompt", "a", "--frame-s", "-1"]) == 2
+    assert "--frame-s: -1" in capsys.readouterr().err
+    assert main(["generate", "--prompt", "a", "--threads", "0"]) == 2
+    assert "--threads: 0" in capsys.readouterr().err
+
+
 def test_report_shows_a_folder_of_eval_and_compare_refuses_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
