@@ -230,13 +230,19 @@ def _exit_code(results: Sequence[PointResult], totals: _Totals) -> int:
     problems += [
         f"point {result.point_hash} ({result.source} {result.point.decode.policy}, batch "
         f"{result.point.scheduler.batch_size}): {result.metrics.num_failed} of "
-        f"{result.metrics.num_requests} requests failed"
+        f"{result.metrics.num_requests} requests failed: {_few(result.metrics.failed_request_ids)}"
         for result in results
         if result.metrics.num_failed
     ]
     for problem in problems:
         print(f"focus-bench: failed: {problem}", file=sys.stderr)
     return SOME_FAILED if problems else 0
+
+
+def _few(ids: Sequence[int], most: int = 10) -> str:
+    """The first ids, and how many more there are."""
+    rest = f" and {len(ids) - most} more (requests.csv)" if len(ids) > most else ""
+    return ", ".join(str(i) for i in ids[:most]) + rest
 
 
 def _write_failed(path: Path, failed: Sequence[tuple[Campaign, FailedPoint]]) -> None:

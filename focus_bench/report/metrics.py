@@ -62,6 +62,7 @@ class PointMetrics:
     num_failed: int
     finished_by_reason: Mapping[str, int] = field(default_factory=dict)
     failed_by_reason: Mapping[str, int] = field(default_factory=dict)
+    failed_request_ids: tuple[int, ...] = ()
     duration_s: float
     total_input_tokens: int
     total_output_tokens: int
@@ -110,6 +111,7 @@ def compute_metrics(
         num_failed=len(failed),
         finished_by_reason=_counted(r.finish_reason for r in finished),
         failed_by_reason=_counted(_failure(r) for r in failed),
+        failed_request_ids=tuple(r.request_id for r in failed),
         duration_s=duration,
         total_input_tokens=sum(r.prompt_tokens for r in finished),
         total_output_tokens=output_tokens,
