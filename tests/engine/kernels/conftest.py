@@ -26,7 +26,7 @@ def num_repeats() -> int:
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def kernel_dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    """Dtypes of a kernel; the interpreter computes products of bfloat16 wrongly in some versions."""
+    """Dtypes of a kernel; some versions of the interpreter compute bfloat16 products wrongly."""
     dtype: torch.dtype = request.param
     if dtype is torch.bfloat16 and not ON_GPU:
         pytest.skip("bfloat16 is tested on a GPU")
