@@ -1,0 +1,118 @@
+"""Checks and launches the fused step between QKV projection and attention; knows no model."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from focus_bench.engine.kernels.qk_norm_rope.kernel import qk_norm_rope_kernel
+
+# Heads of one program, and elements per warp: 8 per thread of either half are one load of 16 bytes
+# in 16-bit types. To be measured on the H200.
+_HEADS = 16
+_ELEMENTS_PER_WARP = 512
+
+
+@dataclass(frozen=True)
+class KVStore:
+    """Where a layer's keys and values go: views [slots, Hkv, D] and int32 `slots` [T].
+
+    Both views have the same strides and contiguous heads. Slots are distinct; -1 stores nothing.
+    """
+
+    keys: Tensor
+    values: Tensor
+    slots: Tensor
+
+
+def qk_norm_rope(
+    qkv: Tensor,
+    qk_norm: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    eps: float,
+    store: KVStore,
+    *,
+    num_q_heads: int,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Query [T, Hq, D] of qkv [T, (Hq + 2 Hkv) D]; keys and values go straight to the cache.
+
+    Query and key heads get their RMS norm, weights `qk_norm` [Hq + Hkv, D], and the rotary of `cos`
+    and `sin` [T, D], whose halves are equal (dimension i pairs with i + D / 2); values are copied.
+    Float32 inside, one rounding at the end. Tokens of slot -1 get their query all the same. Rows of
+    qkv, cos and sin may be strided. ValueError if shapes, dtypes or layouts do not fit.
+    """
+    num_tokens = qkv.shape[0]
+    _, num_kv_heads, head_dim = store.keys.shape
+    num_heads = num_q_heads + 2 * num_kv_heads
+    if num_q_heads < 1 or head_dim % 2 or not 2 <= head_dim <= 1024:
+        raise ValueError(f"{num_q_heads} query heads of {head_dim} dimensions: need 1, and even")
+    if out is None:
+        shape = (num_tokens, num_q_heads, head_dim)
+        out = torch.empty(shape, device=qkv.device, dtype=qkv.dtype)
+    _check_shapes(qkv, qk_norm, cos, sin, store, out, num_q_heads)
+    if num_tokens == 0:
+        return out
+    heads = min(_HEADS, triton.next_power_of_2(num_heads))
+    block = triton.next_power_of_2(head_dim // 2)
+    qk_norm_rope_kernel[(num_tokens, triton.cdiv(num_heads, heads))](
+        qkv,
+        qk_norm,
+        cos,
+        sin,
+        store.slots,
+        out,
+        store.keys,
+        store.values,
+        qkv.stride(0),
+        cos.stride(0),
+        sin.stride(0),
+        store.keys.stride(0),
+        store.keys.stride(1),
+        eps,
+        NUM_Q=num_q_heads,
+        NUM_KV=num_kv_heads,
+        HALF=head_dim // 2,
+        HEADS=heads,
+        BLOCK=block,
+        num_warps=max(1, 2 * heads * block // _ELEMENTS_PER_WARP),
+    )
+    return out
+
+
+def _check_shapes(
+    qkv: Tensor,
+    qk_norm: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    store: KVStore,
+    out: Tensor,
+    num_q_heads: int,
+) -> None:
+    num_tokens = qkv.shape[0]
+    num_slots, num_kv_heads, head_dim = store.keys.shape
+    expected = {
+        "qkv": (qkv, (num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim)),
+        "qk_norm": (qk_norm, (num_q_heads + num_kv_heads, head_dim)),
+        "cos": (cos, (num_tokens, head_dim)),
+        "sin": (sin, (num_tokens, head_dim)),
+        "values": (store.values, (num_slots, num_kv_heads, head_dim)),
+        "keys": (store.keys, (num_slots, num_kv_heads, head_dim)),
+        "out": (out, (num_tokens, num_q_heads, head_dim)),
+    }
+    for name, (tensor, shape) in expected.items():
+        if tensor.shape != shape or tensor.dtype != qkv.dtype:
+            raise ValueError(
+                f"{name} is {tuple(tensor.shape)} of {tensor.dtype}, not {shape} of {qkv.dtype}"
+            )
+        if tensor.stride(-1) != 1:
+            raise ValueError(f"{name} must be contiguous in its last dimension")
+    if not out.is_contiguous() or not qk_norm.is_contiguous():
+        raise ValueError("out and qk_norm must be contiguous")
+    if store.keys.stride() != store.values.stride():
+        raise ValueError("keys and values must have the same strides")
+    slots = store.slots
+    if slots.shape != (num_tokens,) or slots.dtype != torch.int32 or not slots.is_contiguous():
+        raise ValueError(f"slots must be contiguous int32 [{num_tokens}]")

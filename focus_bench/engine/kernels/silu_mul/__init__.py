@@ -1,0 +1,1 @@
+"""SiLU of the gate times the up projection."""
