@@ -1,0 +1,1 @@
+"""Attention of ragged query rows over a paged cache."""
