@@ -202,7 +202,8 @@ class SchedulerConfig:
 class EngineConfig:
     """Which model runs and on what (`model`: name or checkpoint folder).
 
-    `threads`: of a CPU; None: see engine.device.use_cpu_threads.
+    `threads`: of a CPU; None: see engine.device.use_cpu_threads. `cuda_graphs`: whether a GPU
+    replays captured graphs of a step's parts; "auto": where that was measured to be faster.
     """
 
     model: str
@@ -212,8 +213,10 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.9
     mask_token_id: int | None = None
     threads: int | None = None
+    cuda_graphs: str = "auto"
 
     def __post_init__(self) -> None:
+        check_choice("--cuda-graphs", self.cuda_graphs, ("auto", "on", "off"))
         if self.threads is not None:
             check_range("--threads", self.threads, low=1, high=1024)
         check_choice("--load-format", self.load_format, ("auto", "dummy"))

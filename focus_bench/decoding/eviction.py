@@ -79,14 +79,18 @@ def outlier_count(delta: FloatArray, masked_fed: BoolArray) -> IntArray:
 
 def rows_to_evict(block: BlockState, feed: Feed, config: DecodeConfig) -> BoolArray:
     """Rows [n] whose step needs importance deltas: a policy that evicts by score, and M > K0."""
-    kind = EVICTION_OF_CODE[block.policy_code]
     num_masked = feed.decodable.sum(axis=1)
-    budget = np.where(
-        kind == EvictionKind.FIXED,
+    return np.asarray(evicts_by_score(block) & (num_masked > row_budget(block, feed, config)))
+
+
+def row_budget(block: BlockState, feed: Feed, config: DecodeConfig) -> IntArray:
+    """Masked positions [n] kept at least: K0, or what policy focus-fixed retains."""
+    num_masked = feed.decodable.sum(axis=1)
+    return np.where(
+        EVICTION_OF_CODE[block.policy_code] == EvictionKind.FIXED,
         np.minimum(num_masked, config.retain),
         base_budget(block, num_masked, config),
     )
-    return np.asarray(evicts_by_score(block) & (num_masked > budget))
 
 
 def evict(
@@ -174,14 +178,19 @@ def _selection_score(
     if config.select == "bottom":
         alternative = -score
     else:
-        alternative = uniform(
-            stream_key(seed, "select-random"),
-            block.request_key[:, None],
-            block.block_index[:, None],
-            block.block_steps[:, None],
-            np.arange(block.block_length)[None, :],
-        )
+        alternative = random_scores(block, seed)
     return np.where(fixed[:, None], alternative, score)
+
+
+def random_scores(block: BlockState, seed: int) -> npt.NDArray[np.float64]:
+    """What ``--select random`` ranks by, [n, B]: uniform in (seed, request, block, step, place)."""
+    return uniform(
+        stream_key(seed, "select-random"),
+        block.request_key[:, None],
+        block.block_index[:, None],
+        block.block_steps[:, None],
+        np.arange(block.block_length)[None, :],
+    )
 
 
 def _largest(score: npt.NDArray[np.float64], candidates: BoolArray, count: IntArray) -> BoolArray:

@@ -19,11 +19,12 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
-from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray, TokenArray
+from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
 from focus_bench.decoding.eviction import Eviction, evict
 from focus_bench.decoding.policies import POLICY_CODES
 from focus_bench.decoding.rules import StepRules
+from focus_bench.engine.decode_step import StepResult
 from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.importance import importance
 from focus_bench.engine.kv_cache import PagedKVCache
@@ -60,9 +61,10 @@ def observe_decoding(
     executors: list[_ObservingExecutor] = []
 
     def make_executor(
-        model: BlockDiffusionModel, cache: PagedKVCache, rules: StepRules, sampling: SamplingConfig
+        model: BlockDiffusionModel, cache: PagedKVCache, point: PointConfig
     ) -> Executor:
-        executors.append(_ObservingExecutor(shown, cache, rules, sampling, alphas))
+        rules = StepRules.for_point(point)
+        executors.append(_ObservingExecutor(shown, cache, rules, point.sampling, alphas))
         return executors[0]
 
     record, _ = run_point(
@@ -80,6 +82,7 @@ class _ShowingModel:
         self.embed = model.embed
         self.rope = model.rope
         self.finish = model.finish
+        self.normed = model.normed
         self.logits = model.logits
 
     @property
@@ -96,6 +99,11 @@ class _ShowingModel:
     def dtype(self) -> torch.dtype:
         """The model's."""
         return self._model.dtype
+
+    @property
+    def head(self) -> Tensor:
+        """The model's."""
+        return self._model.head
 
     def project(
         self, layer: int, hidden: Tensor, cos: Tensor, sin: Tensor
@@ -175,16 +183,17 @@ class _ObservingExecutor(EngineExecutor):
             raise ArithmeticError(next(iter(outcome.errors.values())))
         if len(observed):
             scores = torch.stack(layers, dim=1).cpu().numpy()
-            self._steps.append(self._step(plan, outcome, observed, scores))
+            self._steps.append(self._observed_step(plan, outcome, observed, scores))
         return outcome
 
-    def _head(
-        self, plan: Plan, eviction: Eviction, hidden: Tensor
-    ) -> tuple[TokenArray, FloatArray]:
-        tokens, self._confidence = super()._head(plan, eviction, hidden)
-        return tokens, self._confidence
+    def _forward(
+        self, plan: Plan, evicting: BoolArray, given: Eviction | None, timer: StepTimer
+    ) -> StepResult:
+        result = super()._forward(plan, evicting, given, timer)
+        self._confidence = result.confidence
+        return result
 
-    def _step(
+    def _observed_step(
         self, plan: Plan, outcome: Outcome, observed: IntArray, scores: npt.NDArray[np.float32]
     ) -> _Step:
         masked = plan.feed.decodable[observed]

@@ -1,13 +1,12 @@
 """Attention of ragged query rows over the paged cache, in plain PyTorch, sequence by sequence.
 
-The reference of the attention kernels and the CPU's path. A mask is never needed: a query row
+The reference of the attention kernel and the CPU's path. A mask is never needed: a query row
 attends to a prefix of its sequence's key slots, so each product has exactly the size that counts.
-On a GPU, where the launches of so many products would be most of a step, padded_attention.py
-computes the same in a few.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,7 +14,17 @@ from torch import Tensor
 
 from focus_bench.core.errors import UsageError
 from focus_bench.engine.kv_cache import IntArray, PagedKVCache
-from focus_bench.engine.padded_attention import PaddedRows, padded_attention
+
+
+class AttentionRows(Protocol):
+    """Query rows of one forward and the cache slots that each of them attends to."""
+
+    def attend(self, cache: PagedKVCache, layer: int, q: Tensor) -> Tensor:
+        """Attention output [T, Hq * D] of queries [T, Hq, D] over one layer of the cache.
+
+        Scores are scaled by D ** -0.5; the softmax is taken in float32. Query head h reads KV head
+        h // group. Keys and values of the rows themselves must have been written before.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +42,11 @@ class RaggedRows:
 
     `keys[s]` is sequence s's slice of the cache where its slots are one ascending range (no copy is
     needed then), else its slots as an int64 tensor on the device. `bands[s]` cut its query rows.
-    `padded`: the same for a GPU, where `keys` is empty; None elsewhere.
     """
 
     cu_seqlens_q: tuple[int, ...]
     keys: tuple[slice | Tensor, ...]
     bands: tuple[tuple[Band, ...], ...]
-    padded: tuple[PaddedRows, ...] | None = None
 
     @property
     def num_query_key_pairs(self) -> int:
@@ -54,38 +61,28 @@ class RaggedRows:
         *,
         device: torch.device,
         block_length: int | None = None,
-        padded: bool | None = None,
     ) -> "RaggedRows":
         """Rows of one forward.
 
         Sequence s has `num_queries[s]` query rows (0 is allowed) and attends to `key_slots[s]`
         (int64, in order of position). `block_length` None: every query to every key, as in decode
         steps. Otherwise block-causal, as in prefill: the queries are whole blocks, their keys are
-        the last of the sequence's, and a block attends to everything up to its own end. `padded`:
-        whether sequences are computed together, padded (None: on a GPU). Raises UsageError where
-        sequences or blocks do not add up.
+        the last of the sequence's, and a block attends to everything up to its own end. Raises
+        UsageError where sequences or blocks do not add up.
         """
         if len(num_queries) != len(key_slots):
             raise UsageError("key_slots", len(key_slots), f"{len(num_queries)} sequences")
-        is_padded = device.type == "cuda" if padded is None else padded
         offsets, keys, bands = [0], [], []
         for queries, slots in zip(num_queries, key_slots, strict=True):
             start = offsets[-1]
             offsets.append(start + queries)
             bands.append(_bands(start, int(queries), len(slots), block_length))
-            if not is_padded:
-                keys.append(_slice_or_slots(slots, device))
-        runs = [
-            (band.start, band.stop, slots[: band.num_keys])
-            for slots, cut in zip(key_slots, bands, strict=True)
-            for band in cut
-        ]
-        return cls(
-            cu_seqlens_q=tuple(offsets),
-            keys=tuple(keys),
-            bands=tuple(bands),
-            padded=PaddedRows.build(runs, device=device) if is_padded else None,
-        )
+            keys.append(_slice_or_slots(slots, device))
+        return cls(cu_seqlens_q=tuple(offsets), keys=tuple(keys), bands=tuple(bands))
+
+    def attend(self, cache: PagedKVCache, layer: int, q: Tensor) -> Tensor:
+        """As AttentionRows says, with one product a sequence."""
+        return paged_attention(cache, layer, q, self)
 
 
 def _bands(start: int, queries: int, num_keys: int, block_length: int | None) -> tuple[Band, ...]:
@@ -117,14 +114,7 @@ def _slice_or_slots(slots: IntArray, device: torch.device) -> slice | Tensor:
 
 
 def paged_attention(cache: PagedKVCache, layer: int, q: Tensor, rows: RaggedRows) -> Tensor:
-    """Attention output [T, Hq * D] of q [T, Hq, D] over one layer of the cache.
-
-    Scores are scaled by D ** -0.5; the softmax is taken in float32 and rounded to q's dtype.
-    Query head h reads KV head h // group. Keys and values of the rows themselves must have been
-    written before.
-    """
-    if rows.padded is not None:
-        return padded_attention(cache, layer, q, rows.padded)
+    """Attention output [T, Hq * D] of q [T, Hq, D], as AttentionRows.attend says."""
     cache_keys, cache_values = cache.layer(layer)
     total, num_q_heads, head_dim = q.shape
     num_kv_heads = cache_keys.shape[1]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from focus_bench.core.config import DECODABLE_POLICIES, PointConfig, SamplingConfig
+from focus_bench.core.config import DECODABLE_POLICIES, PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.labels import point_labels
 from focus_bench.core.model_folder import has_dummy_weights
@@ -19,7 +19,6 @@ from focus_bench.core.records import RunRecord
 from focus_bench.core.rng import generator
 from focus_bench.core.workload import Provenance, RequestSpec, TokenArray, Workload
 from focus_bench.decoding.policies import POLICIES, get_policy
-from focus_bench.decoding.rules import StepRules
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.engine.device import device_name
 from focus_bench.engine.executor import EngineExecutor
@@ -31,7 +30,7 @@ from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.recorder import Recorder
 from focus_bench.scheduling.setup import build_loop, pages_wanted
 
-MakeExecutor = Callable[[BlockDiffusionModel, PagedKVCache, StepRules, SamplingConfig], Executor]
+MakeExecutor = Callable[[BlockDiffusionModel, PagedKVCache, PointConfig], Executor]
 
 
 def check_runnable(point: PointConfig) -> None:
@@ -49,7 +48,7 @@ def run_point(
     on_progress: Callable[[Recorder], None] | None = None,
     decode_trace: bool = False,
     on_step: Callable[[Plan, Outcome], None] | None = None,
-    make_executor: MakeExecutor = EngineExecutor,
+    make_executor: MakeExecutor = EngineExecutor.for_point,
 ) -> tuple[RunRecord, DecodeTrace | None]:
     """Serve `workload` on `model` as `point` says; returns the measured record.
 
@@ -67,7 +66,9 @@ def run_point(
         device=model.device,
         dtype=model.dtype,
     )
-    executor = make_executor(model, cache, StepRules.for_point(point), point.sampling)
+    executor = make_executor(model, cache, point)
+    if isinstance(executor, EngineExecutor):
+        executor.prepare()
     if on_step is not None:
         executor = _ObservedExecutor(executor, on_step)
     loop = build_loop(

@@ -1,12 +1,27 @@
 """Draws one token per row of logits, with the confidence that unmasking decides on.
 
-Knows no block and no sequence; random numbers are passed in, so no draw depends on the batch.
+Random numbers are passed in, keyed by request and position, so no draw depends on the batch.
 """
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from focus_bench.core.config import SamplingConfig
+from focus_bench.core.rng import stream_key, uniform
+from focus_bench.decoding.block_state import BlockState
+
+
+def position_uniforms(block: BlockState, seed: int) -> npt.NDArray[np.float64]:
+    """One uniform [n, B] a position, keyed by (seed, request, block, decode step, position)."""
+    return uniform(
+        stream_key(seed, "sampling"),
+        block.request_key[:, None],
+        block.block_index[:, None],
+        block.block_steps[:, None],
+        np.arange(block.block_length)[None, :],
+    )
 
 
 def sample(

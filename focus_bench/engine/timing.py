@@ -24,7 +24,7 @@ class StepTimer:
     def _mark(self) -> float | torch.cuda.Event:
         if not self._on_gpu:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
@@ -33,9 +33,10 @@ class StepTimer:
         self._marks.append((phase, self._mark()))
 
     def finish(self) -> StepTiming:
-        """The step is over (a GPU is synchronised here)."""
-        if self._on_gpu:
-            torch.cuda.synchronize()
+        """The step is over (its last mark is waited for here)."""
+        last = self._marks[-1][1]
+        if isinstance(last, torch.cuda.Event):
+            last.synchronize()
         duration_s = time.perf_counter() - self._start_s
         seconds = dict.fromkeys(PHASES, 0.0)
         for (_, begin), (phase, end) in zip(self._marks, self._marks[1:], strict=False):

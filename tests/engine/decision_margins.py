@@ -13,7 +13,7 @@ from focus_bench.decoding.block_state import BlockState
 from focus_bench.decoding.caching import Feed
 from focus_bench.decoding.eviction import Eviction, base_budget, outlier_count
 from focus_bench.decoding.rules import StepRules
-from focus_bench.engine import executor
+from focus_bench.engine import host_step
 
 # Rows of a float32 product differ by about 1e-6 between batch shapes: a margin above this cannot
 # flip. A draw's margin is in units of probability, which logits 1e-5 off move by 2.5e-6 at most.
@@ -46,7 +46,7 @@ class Margins:
 def decisive_margins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Margins]:
     """Measures every decision of the engine in this test, and fails it on a near-tie."""
     margins = Margins()
-    sample, decoded, evict = executor.sample, StepRules.decoded, StepRules.evict
+    sample, decoded, evict = host_step.sample, StepRules.decoded, StepRules.evict
 
     def probed_sample(
         logits: Tensor, config: SamplingConfig, **options: Any
@@ -92,7 +92,7 @@ def decisive_margins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Margins]:
             _add_selection(margins, self, block, feed, model_delta)
         return evict(self, block, feed, model_delta)
 
-    monkeypatch.setattr(executor, "sample", probed_sample)
+    monkeypatch.setattr(host_step, "sample", probed_sample)
     monkeypatch.setattr(StepRules, "decoded", probed_decoded)
     monkeypatch.setattr(StepRules, "evict", probed_evict)
     tf32 = torch.backends.cuda.matmul.allow_tf32

@@ -24,12 +24,12 @@ from focus_bench.core.config import (
 )
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Provenance, RequestSpec, Workload
-from focus_bench.decoding.rules import StepRules
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.models import sdar
 from focus_bench.engine.models.base import BlockDiffusionModel
+from focus_bench.engine.runner import MakeExecutor
 from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.setup import build_loop, pages_wanted
 
@@ -170,6 +170,7 @@ def serve(
     requests: Sequence[RequestSpec],
     *,
     max_concurrency: int | None = None,
+    make_executor: MakeExecutor | None = None,
 ) -> Served:
     """Run the requests to their ends; step n happens at time n."""
     workload = make_workload(requests, max_concurrency)
@@ -181,7 +182,7 @@ def serve(
         device=model.device,
         dtype=model.dtype,
     )
-    executor = EngineExecutor(model, cache, StepRules.for_point(point), point.sampling)
+    executor = (make_executor or EngineExecutor.for_point)(model, cache, point)
     loop = build_loop(
         point,
         workload,

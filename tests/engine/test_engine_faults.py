@@ -299,7 +299,7 @@ def test_rows_of_logits_are_cut_to_a_bound(
     temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows need logits, only so many bytes of them exist at once."""
-    from focus_bench.engine import executor
+    from focus_bench.engine import host_step
 
     point = make_point("baseline", temperature=temperature)
     requests = make_requests([5, 16, 11], 20)
@@ -313,7 +313,7 @@ def test_rows_of_logits_are_cut_to_a_bound(
 
     model = random_model()
     fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-    monkeypatch.setattr(executor, "MAX_LOGIT_BYTES", 4 * 101 * 5)
+    monkeypatch.setattr(host_step, "MAX_LOGIT_BYTES", 4 * 101 * 5)
     assert serve(Counting(**fields), point, requests).outputs == expected
     assert max(rows) == 5
 

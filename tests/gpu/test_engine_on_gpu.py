@@ -26,7 +26,7 @@ from torch import Tensor
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, ImportanceConfig
 from focus_bench.core.errors import CapacityError, UsageError
 from focus_bench.core.model_spec import PRESETS, ModelSpec
-from focus_bench.engine import executor
+from focus_bench.engine import device_step
 from focus_bench.engine.device import torch_dtype
 from focus_bench.engine.models import sdar
 from focus_bench.engine.runner import run_point
@@ -68,8 +68,14 @@ def on_gpu(model: sdar.SdarModel, dtype: str = "float32") -> sdar.SdarModel:
 @pytest.mark.usefixtures("decisive_margins")
 @pytest.mark.parametrize("policy", ALL_POLICIES)
 @pytest.mark.parametrize("num_pages", [None, 12], ids=["roomy", "preemption"])
-def test_float32_decodes_as_on_the_cpu(policy: str, num_pages: int | None) -> None:
+@pytest.mark.parametrize("cuda_graphs", ["off", "on"])
+def test_float32_decodes_as_on_the_cpu(
+    policy: str, num_pages: int | None, cuda_graphs: str
+) -> None:
     point = make_point(policy, num_pages=num_pages, retain=3, focus_min_batch=3)
+    point = dataclasses.replace(
+        point, engine=dataclasses.replace(point.engine, cuda_graphs=cuda_graphs)
+    )
     requests = make_requests(PROMPTS, OUTPUTS, seed=1)
     on_cpu = serve(random_model(), point, requests)
     on_cuda = serve(on_gpu(random_model()), point, requests)
@@ -107,14 +113,14 @@ def test_bfloat16_runs_end_to_end_with_finite_confidences(
     policy: str, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confidences: list[Tensor] = []
-    sample = executor.sample
+    head = device_step.unmask_head
 
     def watched(*args: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        tokens, confidence = sample(*args, **options)
+        tokens, confidence = head(*args, **options)
         confidences.append(confidence)
         return tokens, confidence
 
-    monkeypatch.setattr(executor, "sample", watched)
+    monkeypatch.setattr(device_step, "unmask_head", watched)
     model = on_gpu(random_model(), "bfloat16")
     point = make_point(policy, num_pages=12, temperature=temperature)
     served = serve(model, point, make_requests(PROMPTS, OUTPUTS))

@@ -47,5 +47,12 @@ class BlockDiffusionModel(Protocol):
     def finish(self, layer: int, hidden: Tensor, attention: Tensor) -> Tensor:
         """The layer's output [T, hidden_size], given its input and its attention [T, Hq * D]."""
 
+    @property
+    def head(self) -> Tensor:
+        """The output embedding [vocab_size, hidden_size]: logits are normed @ head.T."""
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """The last layer's output [R, hidden_size] after the final norm."""
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits [R, vocab_size] of the last layer's output at R rows."""

@@ -81,10 +81,13 @@ class SdarModel:
         normed = layers.rms_norm(hidden, weights.post_norm, self.spec.rms_eps)
         return hidden + layers.swiglu(normed, weights.gate_up, weights.down)
 
+    def normed(self, hidden: Tensor) -> Tensor:
+        """The last layer's output [R, h] after the final norm."""
+        return layers.rms_norm(hidden, self.final_norm, self.spec.rms_eps)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits [R, vocab_size] of R rows of the last layer's output."""
-        normed = layers.rms_norm(hidden, self.final_norm, self.spec.rms_eps)
-        return functional.linear(normed, self.head).float()
+        return functional.linear(self.normed(hidden), self.head).float()
 
 
 def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:

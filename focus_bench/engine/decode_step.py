@@ -1,0 +1,44 @@
+"""What a device does in one decode step, and what it hands back: the contract of host_step (plain
+PyTorch, the reference) and device_step (kernels on a GPU).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from focus_bench.decoding.block_state import BoolArray, FloatArray, TokenArray
+from focus_bench.decoding.eviction import Eviction
+from focus_bench.engine.timing import StepTimer
+from focus_bench.scheduling.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """One forward of a plan's decode rows: what was kept, and at kept decodable positions the
+    sampled `tokens[n,B]` int32 with their `confidence[n,B]` float32 (0 elsewhere).
+    """
+
+    eviction: Eviction
+    tokens: TokenArray
+    confidence: FloatArray
+
+
+class DecodeStep(Protocol):
+    """Carries out plans' tensor work on one device."""
+
+    def prepare(self) -> None:
+        """Compile and capture whatever can be before the first step."""
+
+    def prefill(self, plan: Plan) -> None:
+        """Write the K/V of the plan's prefill chunks."""
+
+    def decode(
+        self, plan: Plan, evicting: BoolArray, given: Eviction | None, timer: StepTimer
+    ) -> StepResult:
+        """One forward; marks prefix, eviction, suffix and head on `timer`.
+
+        `evicting[n]`: rows whose importance is computed. `given`: what is kept, where that does
+        not depend on importance; None: by the rules, from importance.
+        """
+
+    def run_without_trace(self, plan: Plan) -> StepResult:
+        """One forward that keeps all it feeds and leaves the cache as it was (policy `ideal`)."""

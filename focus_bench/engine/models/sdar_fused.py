@@ -1,0 +1,68 @@
+"""SDAR's layers for GPUs: cuBLAS products between Triton kernels, residuals added by the products.
+
+The reference is sdar.py; knows no rows, no eviction and no attention.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from focus_bench.engine.kernels.qk_norm_rope.launcher import KVStore, qk_norm_rope
+from focus_bench.engine.kernels.rms_norm.launcher import rms_norm
+from focus_bench.engine.kernels.silu_mul.launcher import silu_mul
+from focus_bench.engine.kv_cache import PagedKVCache
+from focus_bench.engine.models.sdar import SdarModel
+
+
+class FusedSdarLayers:
+    """An SDAR model over one cache; implements LayerStack. Slots are int32, -1 writes nothing."""
+
+    def __init__(self, model: SdarModel, cache: PagedKVCache) -> None:
+        self.num_layers = model.spec.num_layers
+        self.cache = cache
+        self._model = model
+        # Transposed views: addmm's second operand.
+        self._out = [weights.out.t() for weights in model.layers]
+        self._down = [weights.down.t() for weights in model.layers]
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Hidden states [T, h] of int32 token ids [T]."""
+        return self._model.embed(token_ids)
+
+    def rope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotary cos and sin [T, D] of absolute int32 positions [T]."""
+        return self._model.rope(positions)
+
+    def project(
+        self, layer: int, hidden: Tensor, cos: Tensor, sin: Tensor, slots: Tensor
+    ) -> Tensor:
+        """Queries [T, Hq, D]; one kernel norms, rotates and writes keys and values."""
+        spec, weights = self._model.spec, self._model.layers[layer]
+        normed = rms_norm(hidden, weights.input_norm, spec.rms_eps)
+        keys, values = self.cache.layer(layer)
+        return qk_norm_rope(
+            functional.linear(normed, weights.qkv),
+            weights.qk_norm,
+            cos,
+            sin,
+            spec.rms_eps,
+            KVStore(keys=keys, values=values, slots=slots),
+            num_q_heads=spec.num_q_heads,
+        )
+
+    def finish(self, layer: int, hidden: Tensor, attention: Tensor) -> Tensor:
+        """The layer's output, in place of its input: each product adds to the residual itself."""
+        weights = self._model.layers[layer]
+        torch.addmm(hidden, attention, self._out[layer], out=hidden)
+        normed = rms_norm(hidden, weights.post_norm, self._model.spec.rms_eps)
+        gated = silu_mul(functional.linear(normed, weights.gate_up))
+        return torch.addmm(hidden, gated, self._down[layer], out=hidden)
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """The last layer's output [R, h] after the final norm."""
+        return rms_norm(hidden, self._model.final_norm, self._model.spec.rms_eps)
+
+    @property
+    def head(self) -> Tensor:
+        """The output embedding [vocab_size, h]."""
+        return self._model.head
