@@ -21,7 +21,6 @@ def case(num_rows: int, with_residual: bool) -> Case:
     x = torch.randn(num_rows, WIDTH, device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(WIDTH, device="cuda", dtype=torch.bfloat16)
     out = torch.empty_like(x)
-    # Zeros: the residual would grow without bound over the repetitions.
     residual = torch.zeros_like(x) if with_residual else None
 
     def theirs() -> torch.Tensor:

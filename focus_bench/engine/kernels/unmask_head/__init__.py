@@ -1,0 +1,1 @@
+"""Token and confidence of hidden states without their full logits."""
