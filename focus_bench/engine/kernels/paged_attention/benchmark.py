@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,11 +26,13 @@ BATCHES = (1, 32, 256)
 QUERIES = (10, 32)
 CONTEXTS = (650, 2048)
 PROMPTS = ((16, 512), (1, 8192))
+# After eviction: 2 to 18 queries a sequence, 10 on average, where a graph allows for a whole block.
+RAGGED_QUERIES = tuple(2 + 7 * i % 17 for i in range(256))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """`count` sequences of equal lengths in shuffled pages, and their keys contiguous as well."""
+    """Sequences with `num_keys` keys each, in shuffled pages."""
 
     q: Tensor
     cache_keys: Tensor
@@ -39,7 +41,10 @@ class _Batch:
     layout: AttentionLayout
 
     @classmethod
-    def build(cls, count: int, queries: int, num_keys: int, *, prefill: bool) -> "_Batch":
+    def build(
+        cls, queries: Sequence[int], num_keys: int, *, bound: int = 0, prefill: bool = False
+    ) -> "_Batch":
+        count = len(queries)
         generator = torch.Generator(device="cuda").manual_seed(0)
         random = functools.partial(
             torch.randn, generator=generator, device="cuda", dtype=torch.bfloat16
@@ -50,20 +55,21 @@ class _Batch:
         positions = torch.arange(num_keys, device="cuda")
         slots = table[:, positions // PAGE_SIZE] * PAGE_SIZE + positions % PAGE_SIZE
         shape = (count * pages * PAGE_SIZE, NUM_KV_HEADS, HEAD_DIM)
-        counts = torch.full((count,), num_keys, dtype=torch.int32, device="cuda")
+        per_sequence = torch.tensor(queries, device="cuda", dtype=torch.int32)
+        counts = torch.full_like(per_sequence, num_keys)
         return cls(
-            q=random((count * queries, NUM_Q_HEADS, HEAD_DIM)),
+            q=random((sum(queries), NUM_Q_HEADS, HEAD_DIM)),
             cache_keys=random(shape),
             cache_values=random(shape),
             slots=slots.flatten(),
             layout=AttentionLayout(
-                cu_queries=torch.arange(count + 1, device="cuda", dtype=torch.int32) * queries,
+                cu_queries=F.pad(per_sequence.cumsum(0, dtype=torch.int32), (1, 0)),
                 num_keys=counts,
                 page_table=table.int(),
                 page_size=PAGE_SIZE,
-                max_queries=queries,
+                max_queries=max([bound, *queries]),
                 max_keys=num_keys,
-                query_start=counts - queries if prefill else None,
+                query_start=counts - per_sequence if prefill else None,
                 block_length=BLOCK_LENGTH if prefill else None,
             ),
         )
@@ -71,6 +77,11 @@ class _Batch:
     @property
     def count(self) -> int:
         return self.layout.num_keys.shape[0]
+
+    @property
+    def num_bytes(self) -> int:
+        """q, the output, and every key and value once, in bf16."""
+        return 2 * (2 * self.q.numel() + 2 * self.slots.numel() * NUM_KV_HEADS * HEAD_DIM)
 
     def ours(self) -> Callable[[], object]:
         out = self.q.new_empty((self.q.shape[0], NUM_Q_HEADS * HEAD_DIM))
@@ -87,7 +98,7 @@ class _Batch:
         )
 
     def queries(self) -> Tensor:
-        """View [count, Hq, queries, D] of q."""
+        """View [count, Hq, queries, D] of q, where all have as many."""
         return self.q.view(self.count, -1, NUM_Q_HEADS, HEAD_DIM).transpose(1, 2)
 
     def gather(self) -> tuple[Tensor, Tensor]:
@@ -110,25 +121,37 @@ def _sdpa_packed(batch: _Batch, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _decode(count: int, queries: int, num_keys: int) -> Case:
-    batch = _Batch.build(count, queries, num_keys, prefill=False)
+    batch = _Batch.build([queries] * count, num_keys)
     k, v = batch.gather()
-    flex = torch.compile(flex_attention, dynamic=False)
+    others: dict[str, Callable[[], object]] = {
+        "sdpa, gathered before": lambda: _sdpa(batch, k, v),
+        "sdpa packed, gathered before": lambda: _sdpa_packed(batch, k, v),
+        "sdpa packed with gather": lambda: _sdpa_packed(batch, *batch.gather()),
+    }
+    if count > 1 and num_keys == CONTEXTS[0]:  # each shape is compiled, and few are allowed
+        flex = torch.compile(flex_attention, dynamic=False)
+        others["flex, gathered before"] = lambda: flex(batch.queries(), k, v, enable_gqa=True)
     return Case(
         name=f"decode, {count} sequences x {queries} queries x {num_keys} keys",
         ours=batch.ours(),
-        others={
-            "sdpa, gathered before": lambda: _sdpa(batch, k, v),
-            "sdpa packed, gathered before": lambda: _sdpa_packed(batch, k, v),
-            "sdpa packed with gather": lambda: _sdpa_packed(batch, *batch.gather()),
-            "flex, gathered before": lambda: flex(batch.queries(), k, v, enable_gqa=True),
-        },
-        num_bytes=(2 * k.numel() + 2 * batch.q.numel()) * 2,
+        others=others,
+        num_bytes=batch.num_bytes,
         flops=4 * count * queries * num_keys * NUM_Q_HEADS * HEAD_DIM,
     )
 
 
+def _ragged(num_keys: int) -> Case:
+    batch = _Batch.build(RAGGED_QUERIES, num_keys, bound=BLOCK_LENGTH)
+    return Case(
+        name=f"decode, {batch.count} sequences x 2-18 queries x {num_keys} keys",
+        ours=batch.ours(),
+        num_bytes=batch.num_bytes,
+        flops=4 * sum(RAGGED_QUERIES) * num_keys * NUM_Q_HEADS * HEAD_DIM,
+    )
+
+
 def _prefill(count: int, length: int) -> Case:
-    batch = _Batch.build(count, length, length, prefill=True)
+    batch = _Batch.build([length] * count, length, prefill=True)
     k, v = batch.gather()
     flex = torch.compile(flex_attention, dynamic=False)
 
@@ -152,7 +175,7 @@ def _prefill(count: int, length: int) -> Case:
                 batch.queries(), k, v, is_causal=True, enable_gqa=True
             ),
         },
-        num_bytes=(2 * k.numel() + 2 * batch.q.numel()) * 2,
+        num_bytes=batch.num_bytes,
         flops=4 * count * pairs * NUM_Q_HEADS * HEAD_DIM,
     )
 
@@ -165,4 +188,5 @@ def cases() -> list[Case]:
         for queries in QUERIES
         for count in BATCHES
     ]
-    return decode + [_prefill(count, length) for count, length in PROMPTS]
+    prefill = [_prefill(count, length) for count, length in PROMPTS]
+    return [*decode, _ragged(CONTEXTS[0]), *prefill]
