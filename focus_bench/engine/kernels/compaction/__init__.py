@@ -1,0 +1,1 @@
+"""Gathers the states of kept tokens into consecutive rows, all of them in one launch."""

@@ -1,0 +1,1 @@
+"""Which fed positions go on past layer 1: budget, ranking and constraints in one pass."""
