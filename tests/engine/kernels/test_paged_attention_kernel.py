@@ -166,7 +166,11 @@ LARGE = {
         queries=(513, 77), keys=(513, 90), starts=(0, 13), block_length=64
     ),
 }
-LARGE_DIMS = ((8, 4, 128, 64), (2, 7, 80, 16), (4, 6, 256, 64), (3, 1, 64, 1), (2, 4, 48, 128))
+MAIN_DIMS = (8, 4, 128, 64)  # KV heads, group, head_dim, page_size
+ODD_DIMS = ((2, 7, 80, 16), (4, 6, 256, 64), (3, 1, 64, 1), (2, 4, 48, 128))
+LARGE_CASES = [(name, MAIN_DIMS) for name in LARGE] + [
+    (name, dims) for name in ("decode of 10", "prefill of odd lengths") for dims in ODD_DIMS
+]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -177,8 +181,7 @@ def test_equals_reference(
 
 
 @gpu_only
-@pytest.mark.parametrize("dims", LARGE_DIMS, ids=str)
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize(("name", "dims"), LARGE_CASES, ids=str)
 def test_equals_reference_on_large_shapes(
     name: str,
     dims: tuple[int, int, int, int],
