@@ -35,9 +35,13 @@ def _mix(x: UInt64Array) -> UInt64Array:
     return x ^ (x >> np.uint64(31))
 
 
-def hash_u64(key: int, *counters: npt.ArrayLike) -> UInt64Array:
-    """Hash broadcast integer counters under a 64-bit stream key; the shape is their broadcast."""
-    x: UInt64Array = np.asarray(np.uint64(key))
+def hash_u64(key: int | UInt64Array, *counters: npt.ArrayLike) -> UInt64Array:
+    """Hash broadcast integer counters under a 64-bit stream key; the shape is their broadcast.
+
+    Counters are taken in one after the other, so `key` may be an array of hashes to go on from:
+    hash_u64(hash_u64(key, a), b) is hash_u64(key, a, b).
+    """
+    x: UInt64Array = np.asarray(key, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for counter in counters:
             c = np.asarray(counter).astype(np.uint64)
@@ -45,7 +49,7 @@ def hash_u64(key: int, *counters: npt.ArrayLike) -> UInt64Array:
     return x
 
 
-def uniform(key: int, *counters: npt.ArrayLike) -> FloatArray:
+def uniform(key: int | UInt64Array, *counters: npt.ArrayLike) -> FloatArray:
     """Uniform floats in [0, 1) with 53 random bits, shaped as the counters' broadcast."""
     bits = hash_u64(key, *counters) >> np.uint64(11)
     return np.asarray(bits.astype(np.float64) * 2.0**-53)
@@ -57,7 +61,8 @@ def gumbel(key: int, *counters: npt.ArrayLike) -> FloatArray:
     return np.asarray(-np.log(-np.log(u)))
 
 
-def normal(key: int, *counters: npt.ArrayLike) -> FloatArray:
+def normal(key: int | UInt64Array, *counters: npt.ArrayLike) -> FloatArray:
     """Standard normal noise (Box and Muller 1958), shaped as the counters' broadcast."""
-    radius = np.sqrt(-2.0 * np.log(uniform(key, *counters, 0) + 2.0**-54))
-    return np.asarray(radius * np.cos(2.0 * np.pi * uniform(key, *counters, 1)))
+    shared = hash_u64(key, *counters)
+    radius = np.sqrt(-2.0 * np.log(uniform(shared, 0) + 2.0**-54))
+    return np.asarray(radius * np.cos(2.0 * np.pi * uniform(shared, 1)))

@@ -5,23 +5,20 @@ section 4). Knows no model.
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from focus_bench.core.config import AcceptanceConfig, DecodeConfig, ImportanceConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.core.rng import gumbel, normal, stream_key, uniform
-from focus_bench.decoding.block_state import (
-    BlockState,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    unpack_masks,
-)
+from focus_bench.core.rng import gumbel, hash_u64, normal, stream_key, uniform
+from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
 from focus_bench.decoding.dynamics import DecodeDynamics, scattered
+from focus_bench.decoding.masks import count_true, unpack_masks
+from focus_bench.decoding.ranking import leftmost
 from focus_bench.decoding.trace import DecodeTrace
-from focus_bench.decoding.unmask import leftmost
 
 # Mean tokens decoded per decode step for which the baseline's processed/decoded, commit passes
 # counted, is the paper's Table 5 at B = 32 (exact recursion; see synthetic_steps_per_block).
@@ -49,11 +46,14 @@ def poisson_counts(mean: float, seed: int, request: IntArray, step: IntArray) ->
     return 1 + np.searchsorted(_poisson_cdf(rate), u, side="right").astype(np.int64)
 
 
-def _poisson_cdf(rate: float) -> np.ndarray:
+@lru_cache(maxsize=16)
+def _poisson_cdf(rate: float) -> npt.NDArray[np.float64]:
     size = int(rate + 12.0 * np.sqrt(rate) + 30.0)
     k = np.arange(1, size)
     log_terms = np.concatenate(([-rate], -rate + np.cumsum(np.log(rate) - np.log(k))))
-    return np.cumsum(np.exp(log_terms))
+    cdf = np.cumsum(np.exp(log_terms))
+    cdf.flags.writeable = False  # every caller gets this very array
+    return cdf
 
 
 def fitted_decoded(
@@ -70,7 +70,7 @@ def fitted_decoded(
     """
     places = np.arange(block.block_length)
     behind = places[None, :] >= block.block_length - block.behind_end[:, None]
-    masked = (block.masked & ~behind).sum(axis=1)
+    masked = count_true(block.masked & ~behind)
     count = dynamics.counts(seed, block.request_key, block.request_steps, masked)
     return _placed(block, candidates & ~behind, count, config, seed) | (candidates & behind)
 
@@ -105,16 +105,20 @@ def synthetic_delta(
     block: BlockState, feed: Feed, config: ImportanceConfig, seed: int
 ) -> FloatArray:
     """Importance deltas [n, B]: exp(-rank / tau) + noise * N(0, 1) over masked fed positions."""
-    rank = np.cumsum(feed.decodable, axis=1) - 1
-    score = np.exp(-np.maximum(rank, 0) / config.tau)
+    # Every masked fed position of the batch on one line, row after row: noise is costly, and the
+    # other positions need none.
+    count = feed.num_decodable
+    index = np.flatnonzero(feed.decodable)
+    row = np.repeat(np.arange(block.num_rows), count)
+    rank = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
+    score = np.exp(-np.arange(block.block_length) / config.tau)[rank]
     if config.noise > 0.0:
-        score = score + config.noise * normal(
-            stream_key(seed, "importance-noise"),
-            block.request_key[:, None],
-            block.request_steps[:, None],
-            np.arange(block.block_length)[None, :],
-        )
-    return np.where(feed.decodable, score, 0.0).astype(np.float32)
+        key = stream_key(seed, "importance-noise")
+        of_row = hash_u64(key, block.request_key, block.request_steps)
+        score = score + config.noise * normal(of_row[row], index - row * block.block_length)
+    delta = np.zeros(feed.decodable.shape, dtype=np.float32)
+    delta.reshape(-1)[index] = score
+    return delta
 
 
 def synthetic_steps_per_block(mean: float, block_length: int) -> float:
@@ -146,9 +150,11 @@ class Replay:
     trace: DecodeTrace
     config: DecodeConfig
     approximate: bool = field(init=False)
-    _first: dict[int, tuple[int, int]] = field(init=False)
-    _counts: dict[int, IntArray] = field(init=False)
     ends: dict[int, tuple[int, str]] = field(init=False)
+    _requests: IntArray = field(init=False)
+    _forwards: "_Runs" = field(init=False)
+    _counts: IntArray = field(init=False)
+    _steps: "_Runs" = field(init=False)
 
     def __post_init__(self) -> None:
         trace, config = self.trace, self.config
@@ -163,14 +169,13 @@ class Replay:
             config.alpha,
             config.threshold,
         )
-        ids, first, count = np.unique(trace.request_id, return_index=True, return_counts=True)
-        self._first = {int(i): (int(f), int(c)) for i, f, c in zip(ids, first, count, strict=True)}
-        self._counts = {}
-        if self.approximate:
-            sizes = unpack_masks(trace.decoded, trace.block_length).sum(axis=1)
-            for request, (start, length) in self._first.items():
-                per_step = sizes[start : start + length]
-                self._counts[request] = per_step[per_step > 0].astype(np.int64)
+        # Place 0 stands for every request that the trace does not hold.
+        ids, place = np.unique(trace.request_id, return_inverse=True)
+        self._requests = np.concatenate([[-1], ids])
+        self._forwards = _Runs.of(place + 1, len(self._requests))
+        sizes = count_true(unpack_masks(trace.decoded, trace.block_length))
+        self._counts = np.append(sizes[sizes > 0], 1)  # the last one is for those without any
+        self._steps = _Runs.of(place[sizes > 0] + 1, len(self._requests))
         self.ends = {
             int(r): (int(n), str(reason))
             for r, n, reason in zip(
@@ -181,23 +186,12 @@ class Replay:
             )
         }
 
-    def rows(self, block: BlockState, feed: Feed) -> tuple[BoolArray, BoolArray]:
-        """(kept, decoded) masks [n, B] of an exact replay, for the block's rows.
+    def kept(self, block: BlockState, feed: Feed) -> BoolArray:
+        """Kept positions [n, B] of an exact replay, for the block's rows.
 
         Raises UsageError if the trace ends early or its fed positions are not those recomputed.
         """
-        index = np.empty(block.num_rows, dtype=np.int64)
-        for row, (request, forward) in enumerate(
-            zip(block.request_key.tolist(), block.forwards.tolist(), strict=True)
-        ):
-            start, length = self._first.get(request, (0, 0))
-            if forward >= length:
-                raise UsageError(
-                    "--acceptance replay",
-                    f"request {request}, forward {forward}",
-                    f"forwards 0 to {length - 1} of that request, as traced",
-                )
-            index[row] = start + forward
+        index = self._trace_rows(block)
         fed = unpack_masks(self.trace.fed[index], block.block_length)
         if not np.array_equal(fed, feed.positions):
             row = int(np.argmax((fed != feed.positions).any(axis=1)))
@@ -206,20 +200,53 @@ class Replay:
                 f"request {int(block.request_key[row])}, forward {int(block.forwards[row])}",
                 "a trace whose fed positions are those of this workload and configuration",
             )
-        kept = unpack_masks(self.trace.kept[index], block.block_length)
-        decoded = unpack_masks(self.trace.decoded[index], block.block_length)
-        return kept, decoded
+        return unpack_masks(self.trace.kept[index], block.block_length)
+
+    def decoded(self, block: BlockState) -> BoolArray:
+        """Decoded positions [n, B] of an exact replay. Raises UsageError if the trace ends early."""
+        return unpack_masks(self.trace.decoded[self._trace_rows(block)], block.block_length)
+
+    def _trace_rows(self, block: BlockState) -> IntArray:
+        """Where the trace holds the forwards that come next, [n]."""
+        place = self._places(block)
+        length = self._forwards.length[place]
+        beyond = block.forwards >= length
+        if beyond.any():
+            row = int(beyond.argmax())
+            raise UsageError(
+                "--acceptance replay",
+                f"request {int(block.request_key[row])}, forward {int(block.forwards[row])}",
+                f"forwards 0 to {int(length[row]) - 1} of that request, as traced",
+            )
+        return self._forwards.first[place] + block.forwards
 
     def approximate_decoded(self, block: BlockState, candidates: BoolArray) -> BoolArray:
         """Decoded positions [n, B] from the traced counts; a request that outlives its trace (or
         has none) goes on with the counts from their beginning (of the first traced request).
         """
-        count = np.ones(block.num_rows, dtype=np.int64)
-        fallback = next(iter(self._counts.values()), np.ones(1, dtype=np.int64))
-        for row, (request, step) in enumerate(
-            zip(block.request_key.tolist(), block.request_steps.tolist(), strict=True)
-        ):
-            counts = self._counts.get(request, fallback)
-            if len(counts):
-                count[row] = counts[step % len(counts)]
+        place = self._places(block)
+        place = np.where(place > 0, place, min(1, len(self._requests) - 1))
+        length = self._steps.length[place]
+        index = self._steps.first[place] + block.request_steps % np.maximum(length, 1)
+        count = self._counts[np.where(length > 0, index, -1)]
         return leftmost(candidates, count[:, None])
+
+    def _places(self, block: BlockState) -> IntArray:
+        """Each row's place among the traced requests, [n]; 0 where it is none of them."""
+        place = np.searchsorted(self._requests, block.request_key)
+        place = np.minimum(place, len(self._requests) - 1)
+        return np.where(self._requests[place] == block.request_key, place, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Runs:
+    """Where each request's entries lie in an array that holds them request after request."""
+
+    first: IntArray
+    length: IntArray
+
+    @classmethod
+    def of(cls, place: IntArray, num_requests: int) -> "_Runs":
+        """`place[entries]`, ascending: the request of each entry."""
+        length = np.bincount(place, minlength=num_requests)
+        return cls(first=np.cumsum(length) - length, length=length)

@@ -8,6 +8,7 @@ import numpy as np
 from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray
 from focus_bench.decoding.caching import Feed
 from focus_bench.decoding.eviction import evicts_by_score
+from focus_bench.decoding.masks import last_true
 
 
 def last_attended(
@@ -20,5 +21,4 @@ def last_attended(
     """
     if attention_cover == "progress":
         return progress
-    rightmost = np.where(kept, np.arange(block.block_length), -1).max(axis=1, initial=-1)
-    return np.where(evicts_by_score(block) & ~feed.commit, rightmost, progress)
+    return np.where(evicts_by_score(block) & ~feed.commit, last_true(kept), progress)

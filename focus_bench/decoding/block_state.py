@@ -10,10 +10,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from focus_bench.decoding.masks import count_true
+
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 TokenArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
+RowIndex = IntArray | slice
+
+
+def row_index(rows: IntArray) -> RowIndex:
+    """An index of `rows`, ascending and each once: a slice where they follow on one another, which
+    numpy reads and writes in place instead of gathering row by row.
+    """
+    if len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows):
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
 
 
 @dataclass(kw_only=True)
@@ -52,9 +64,9 @@ class BlockState:
     def empty(cls, num_slots: int, block_length: int) -> "BlockState":
         """State for `num_slots` unused rows."""
         columns = {
-            f.name: np.zeros(num_slots, dtype=np.int64)
-            for f in dataclasses.fields(cls)
-            if f.name not in {"tokens", "decoded", "uncached"}
+            name: np.zeros(num_slots, dtype=np.int64)
+            for name in _FIELDS
+            if name not in {"tokens", "decoded", "uncached"}
         }
         shape = (num_slots, block_length)
         return cls(
@@ -79,19 +91,22 @@ class BlockState:
         """Positions that hold no token yet, [rows, B]."""
         return ~self.decoded
 
-    def take(self, rows: IntArray) -> "BlockState":
+    def take(self, rows: RowIndex) -> "BlockState":
         """A copy of the given rows, in their order."""
-        return BlockState(**{f.name: getattr(self, f.name)[rows] for f in dataclasses.fields(self)})
+        taken = {name: getattr(self, name)[rows] for name in _FIELDS}
+        if isinstance(rows, slice):
+            taken = {name: values.copy() for name, values in taken.items()}
+        return BlockState(**taken)
 
-    def put(self, rows: IntArray, values: "BlockState") -> None:
+    def put(self, rows: RowIndex, values: "BlockState") -> None:
         """Write rows back (the inverse of `take`); used when a preempted request resumes."""
-        for f in dataclasses.fields(self):
-            getattr(self, f.name)[rows] = getattr(values, f.name)
+        for name in _FIELDS:
+            getattr(self, name)[rows] = getattr(values, name)
 
     def start_request(self, row: int, request_key: int) -> None:
         """A new request takes the row; its first block starts with `start_block`."""
-        for f in dataclasses.fields(self):
-            getattr(self, f.name)[row] = 0
+        for name in _FIELDS:
+            getattr(self, name)[row] = 0
         self.request_key[row] = request_key
         self.block_index[row] = -1
         self.carried_token[row] = -1
@@ -107,26 +122,51 @@ class BlockState:
     ) -> None:
         """A new block of mask tokens at absolute position `block_start`, all uncached.
 
-        `known_tokens` (the P mod B prompt tokens of a first block, or a carried token) fill its
-        first positions as already decoded.
+        `known_tokens` (the P mod B prompt tokens of a first block) fill its first positions as
+        already decoded.
         """
-        self.block_index[row] += 1
-        self.block_start[row] = block_start
-        self.block_steps[row] = 0
-        self.block_decoded[row] = 0
-        self.progress[row] = -1
-        self.policy_code[row] = policy_code
-        self.behind_end[row] = behind_end
-        self.carried_token[row] = -1
-        self.decoded[row] = False
-        self.uncached[row] = True
-        self.tokens[row] = 0
+        self.start_blocks(
+            np.array([row]),
+            block_start=np.array([block_start]),
+            policy_code=policy_code,
+            behind_end=np.array([behind_end]),
+        )
         self.tokens[row, : len(known_tokens)] = known_tokens
         self.decoded[row, : len(known_tokens)] = True
 
-    def record_step(
+    def start_blocks(
         self,
         rows: IntArray,
+        *,
+        block_start: IntArray,
+        policy_code: int,
+        behind_end: IntArray,
+        carried_tokens: TokenArray | None = None,
+    ) -> None:
+        """New blocks of mask tokens in the given rows [n], each at its `block_start[n]`.
+
+        `carried_tokens[n]` (handed over by the blocks before, -1 if none) fill their first position
+        as already decoded.
+        """
+        self.block_index[rows] += 1
+        self.block_start[rows] = block_start
+        self.block_steps[rows] = 0
+        self.block_decoded[rows] = 0
+        self.progress[rows] = -1
+        self.policy_code[rows] = policy_code
+        self.behind_end[rows] = behind_end
+        self.carried_token[rows] = -1
+        self.decoded[rows] = False
+        self.uncached[rows] = True
+        self.tokens[rows] = 0
+        if carried_tokens is not None:
+            carries = carried_tokens >= 0
+            self.tokens[rows[carries], 0] = carried_tokens[carries]
+            self.decoded[rows[carries], 0] = True
+
+    def record_step(
+        self,
+        rows: RowIndex,
         *,
         commit: BoolArray,
         decoded_now: BoolArray,
@@ -139,8 +179,8 @@ class BlockState:
         `commit[n]` rows were commit passes, which count as forwards only. `tokens[n,B]` is read
         where `decoded_now[n,B]`.
         """
-        step = (~commit).astype(np.int64)
-        count = decoded_now.sum(axis=1)
+        step = ~commit
+        count = count_true(decoded_now)
         self.decoded[rows] |= decoded_now
         self.tokens[rows] = np.where(decoded_now, tokens, self.tokens[rows])
         self.uncached[rows] = uncached
@@ -152,13 +192,4 @@ class BlockState:
         self.forwards[rows] += 1
 
 
-def pack_masks(mask: BoolArray) -> npt.NDArray[np.uint64]:
-    """Pack [n, B <= 64] booleans into one 64-bit word a row, position p in bit p."""
-    weights = np.uint64(1) << np.arange(mask.shape[1], dtype=np.uint64)
-    return np.asarray((mask * weights).sum(axis=1, dtype=np.uint64))
-
-
-def unpack_masks(words: npt.NDArray[np.uint64], block_length: int) -> BoolArray:
-    """The inverse of `pack_masks`."""
-    shifts = np.arange(block_length, dtype=np.uint64)
-    return np.asarray(((words[:, None] >> shifts) & np.uint64(1)).astype(np.bool_))
+_FIELDS = tuple(f.name for f in dataclasses.fields(BlockState))

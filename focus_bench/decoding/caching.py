@@ -4,10 +4,12 @@ Knows masks only: no scores, no confidences, no K/V.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from focus_bench.decoding.block_state import BlockState, BoolArray
+from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray
+from focus_bench.decoding.masks import count_true
 from focus_bench.decoding.policies import FREEZING_OF_CODE, SUB_BLOCK_OF_CODE, Freezing
 
 
@@ -21,6 +23,16 @@ class Feed:
     decodable: BoolArray
     commit: BoolArray
 
+    @cached_property
+    def num_fed(self) -> IntArray:
+        """Positions fed, [n]."""
+        return count_true(self.positions)
+
+    @cached_property
+    def num_decodable(self) -> IntArray:
+        """M, masked fed positions, [n]."""
+        return count_true(self.decodable)
+
 
 def plan_feed(block: BlockState, *, refresh_prompt: bool = False) -> Feed:
     """Positions that the next forward of each row feeds, in ascending order.
@@ -28,7 +40,7 @@ def plan_feed(block: BlockState, *, refresh_prompt: bool = False) -> Feed:
     `refresh_prompt`: commit passes also feed the tokens that a block began with.
     """
     positions = block.uncached.copy()
-    decodable = positions & block.masked
+    decodable = positions & ~block.decoded
     sub_block = SUB_BLOCK_OF_CODE[block.policy_code]
     if sub_block.any():
         positions, decodable = _limit_to_sub_block(block, positions, decodable)
@@ -37,9 +49,10 @@ def plan_feed(block: BlockState, *, refresh_prompt: bool = False) -> Feed:
         # What no step of the block decoded was there when it began, and led it.
         num_known = (block.block_length - block.block_decoded)[:, None]
         positions |= commit[:, None] & (np.arange(block.block_length) < num_known)
-    if not positions.any(axis=1).all():
+    feed = Feed(positions=positions, decodable=decodable, commit=commit)
+    if not feed.num_fed.all():
         raise AssertionError("a running row has no position left to feed")
-    return Feed(positions=positions, decodable=decodable, commit=commit)
+    return feed
 
 
 def _limit_to_sub_block(
@@ -70,10 +83,7 @@ def freeze(block: BlockState) -> BoolArray:
     and, for the neighbour rule, its right neighbour was decoded before the step too; the last
     position of the block has no neighbour to wait for.
     """
-    freezing = FREEZING_OF_CODE[block.policy_code]
-    neighbor_ready = np.ones_like(block.decoded)
-    neighbor_ready[:, :-1] = block.decoded[:, 1:]
-    needs_neighbor = (freezing == Freezing.NEIGHBOR)[:, None]
-    ready = block.decoded & (neighbor_ready | ~needs_neighbor)
-    ready &= (freezing != Freezing.NONE)[:, None]
+    freezing = FREEZING_OF_CODE[block.policy_code][:, None]
+    ready = block.decoded & (freezing != Freezing.NONE)
+    ready[:, :-1] &= block.decoded[:, 1:] | (freezing != Freezing.NEIGHBOR)
     return np.asarray(block.uncached & ~ready)

@@ -5,6 +5,7 @@ A small table that stands for a model where there is none. Knows no model and no
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy.typing as npt
 from focus_bench.core.errors import UsageError, check_range
 from focus_bench.core.model_folder import checkpoint_folder, read_json_object
 from focus_bench.core.rng import gumbel, stream_key, uniform
-from focus_bench.decoding.block_state import BoolArray, IntArray, unpack_masks
+from focus_bench.decoding.block_state import BoolArray, IntArray
+from focus_bench.decoding.masks import count_true, unpack_masks
+from focus_bench.decoding.ranking import largest
 from focus_bench.decoding.trace import DecodeTrace
 
 DYNAMICS_FILE = "decode_dynamics.json"  # in the folder of a bundled model
@@ -69,12 +72,15 @@ class DecodeDynamics:
         By inversion of the same 53-bit uniform that the Poisson counts take. Blocks with more
         masked positions than the traces' blocks had draw from the traces' full ones.
         """
-        share = (
-            np.cumsum(self.steps[:, 1:], axis=1) / np.maximum(self.steps.sum(axis=1), 1)[:, None]
-        )
         u = uniform(stream_key(seed, "acceptance-count"), request, step)
         row = np.minimum(masked, self.block_length)
-        return 1 + np.asarray((u[:, None] >= share[row]).sum(axis=1), dtype=np.int64)
+        return 1 + count_true(u[:, None] >= self._share_up_to[row])
+
+    @cached_property
+    def _share_up_to(self) -> npt.NDArray[np.float64]:
+        """Entry [m, n - 1]: share of the steps at m masked positions that decoded at most n."""
+        total = np.maximum(self.steps.sum(axis=1), 1)
+        return np.asarray(np.cumsum(self.steps[:, 1:], axis=1) / total[:, None])
 
     def expected_steps(self, masked: int) -> float:
         """Mean decode steps of a block that begins with `masked` masked positions, exactly."""
@@ -235,13 +241,8 @@ def scattered(candidates: BoolArray, count: IntArray, noise: npt.NDArray[np.floa
 
     All of them where there are fewer; ties go to the lower position.
     """
-    rank = np.cumsum(candidates, axis=1) - 1
-    score = np.where(candidates, -rank + noise, -np.inf)
-    order = np.argsort(-score, axis=1, kind="stable")
-    chosen = np.zeros_like(candidates)
-    places = np.arange(candidates.shape[1])
-    np.put_along_axis(chosen, order, places < count[:, None], axis=1)
-    return chosen & candidates
+    rank = np.cumsum(candidates, axis=1, dtype=np.int8) - 1
+    return largest(noise - rank, candidates, count)
 
 
 def _rows_on_a_line(text: str) -> str:

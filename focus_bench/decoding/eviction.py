@@ -15,7 +15,9 @@ from focus_bench.core.config import DecodeConfig
 from focus_bench.core.rng import stream_key, uniform
 from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
+from focus_bench.decoding.masks import count_true, last_true
 from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
+from focus_bench.decoding.ranking import largest
 
 POOL_WINDOW = 3  # Eq. 2: max-pooling of attention scores along the keys, stride 1
 
@@ -68,51 +70,57 @@ def base_budget(block: BlockState, num_masked: IntArray, config: DecodeConfig) -
 
 def outlier_count(delta: FloatArray, masked_fed: BoolArray) -> IntArray:
     """N_sigma of each row (Eq. 5): deltas >= mean + population std; 0 where the std is 0."""
-    values = np.where(masked_fed, delta, 0.0).astype(np.float64)
-    count = np.maximum(masked_fed.sum(axis=1), 1)
+    values = np.where(masked_fed, delta, np.float32(0.0)).astype(np.float64)
+    count = np.maximum(count_true(masked_fed), 1)
     mean = values.sum(axis=1) / count
     deviation = np.where(masked_fed, values - mean[:, None], 0.0)
     std = np.sqrt((deviation**2).sum(axis=1) / count)
     above = masked_fed & (values >= (mean + std)[:, None])
-    return np.where(std > 0, above.sum(axis=1), 0)
+    return np.where(std > 0, count_true(above), 0)
 
 
 def rows_to_evict(block: BlockState, feed: Feed, config: DecodeConfig) -> BoolArray:
     """Rows [n] whose step needs importance deltas: a policy that evicts by score, and M > K0."""
-    num_masked = feed.decodable.sum(axis=1)
-    return np.asarray(evicts_by_score(block) & (num_masked > row_budget(block, feed, config)))
+    by_score = evicts_by_score(block)
+    if not by_score.any():
+        return by_score
+    return by_score & (feed.num_decodable > row_budget(block, feed, config))
 
 
 def row_budget(block: BlockState, feed: Feed, config: DecodeConfig) -> IntArray:
     """Masked positions [n] kept at least: K0, or what policy focus-fixed retains."""
-    num_masked = feed.decodable.sum(axis=1)
     return np.where(
         EVICTION_OF_CODE[block.policy_code] == EvictionKind.FIXED,
-        np.minimum(num_masked, config.retain),
-        base_budget(block, num_masked, config),
+        np.minimum(feed.num_decodable, config.retain),
+        base_budget(block, feed.num_decodable, config),
     )
 
 
 def evict(
-    block: BlockState, feed: Feed, delta: FloatArray, config: DecodeConfig, seed: int
+    block: BlockState,
+    feed: Feed,
+    delta: FloatArray,
+    config: DecodeConfig,
+    seed: int,
+    *,
+    evicting: BoolArray | None = None,
 ) -> Eviction:
     """Choose the positions that go on past layer 1 (algorithm 2, "Budget" and "Constraints").
 
     `delta[n,B]` float32 is the importance of layer 1 minus that of layer 0, read at masked fed
     positions. Rows that need no eviction, and rows with a non-finite delta, keep all they feed.
+    `evicting[n]`: what `rows_to_evict` gave, where the caller has asked it.
     """
     masked_fed = feed.decodable
-    num_masked = masked_fed.sum(axis=1)
-    active = rows_to_evict(block, feed, config)
-    active &= np.isfinite(np.where(masked_fed, delta, 0.0)).all(axis=1)
+    active = rows_to_evict(block, feed, config) if evicting is None else evicting
+    broken = masked_fed & ~np.isfinite(delta)
+    if broken.any():
+        active = active & ~broken.any(axis=1)
     delta = np.where(masked_fed & active[:, None], delta, np.float32(0.0))
     fixed = EVICTION_OF_CODE[block.policy_code] == EvictionKind.FIXED
-    dynamic_budget = np.maximum(
-        base_budget(block, num_masked, config), outlier_count(delta, masked_fed)
-    )
-    budget = np.where(fixed, np.minimum(num_masked, config.retain), dynamic_budget)
-    score = _selection_score(block, delta, fixed, config, seed)
-    selected = _largest(score, masked_fed, budget)
+    outliers = np.where(fixed, 0, outlier_count(delta, masked_fed))
+    budget = np.maximum(row_budget(block, feed, config), outliers)
+    selected = largest(_selection_score(block, delta, fixed, config, seed), masked_fed, budget)
     kept = np.where(active[:, None], enforce_constraints(block, feed, selected), feed.positions)
     return _finish(block, feed, kept)
 
@@ -145,12 +153,11 @@ def enforce_constraints(block: BlockState, feed: Feed, selected: BoolArray) -> B
     """
     masked_fed = feed.decodable
     before_selected = np.zeros_like(selected)
-    before_selected[:, :-1] = selected[:, 1:] & block.masked[:, 1:]
+    before_selected[:, :-1] = selected[:, 1:] & ~block.decoded[:, 1:]
     kept_masked = selected | (masked_fed & before_selected)
     columns = np.arange(block.block_length)
-    rightmost = np.where(kept_masked, columns, -1).max(axis=1)
     unprocessed = columns > block.progress[:, None]
-    kept_masked |= masked_fed & unprocessed & (columns < rightmost[:, None])
+    kept_masked |= masked_fed & unprocessed & (columns < last_true(kept_masked)[:, None])
     return np.asarray(kept_masked | (feed.positions & block.decoded))
 
 
@@ -161,25 +168,21 @@ def evicts_by_score(block: BlockState) -> BoolArray:
 
 
 def _finish(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
-    if not kept.any(axis=1).all():
+    rightmost = last_true(kept)
+    if (rightmost < 0).any():
         raise AssertionError("eviction kept nothing of a row")
-    rightmost = np.where(kept, np.arange(block.block_length), -1).max(axis=1)
     evicted = np.asarray((feed.positions & ~kept).any(axis=1))
     return Eviction(kept=kept, progress=np.maximum(block.progress, rightmost), evicted=evicted)
 
 
 def _selection_score(
     block: BlockState, delta: FloatArray, fixed: BoolArray, config: DecodeConfig, seed: int
-) -> npt.NDArray[np.float64]:
+) -> npt.NDArray[np.floating]:
     """Scores whose largest are selected: the delta itself, or the fixed policy's alternative."""
-    score = delta.astype(np.float64)
     if config.select == "top" or not fixed.any():
-        return score
-    if config.select == "bottom":
-        alternative = -score
-    else:
-        alternative = random_scores(block, seed)
-    return np.where(fixed[:, None], alternative, score)
+        return delta
+    alternative = -delta if config.select == "bottom" else random_scores(block, seed)
+    return np.where(fixed[:, None], alternative, delta)
 
 
 def random_scores(block: BlockState, seed: int) -> npt.NDArray[np.float64]:
@@ -191,12 +194,3 @@ def random_scores(block: BlockState, seed: int) -> npt.NDArray[np.float64]:
         block.block_steps[:, None],
         np.arange(block.block_length)[None, :],
     )
-
-
-def _largest(score: npt.NDArray[np.float64], candidates: BoolArray, count: IntArray) -> BoolArray:
-    """The `count[n]` largest scores among candidates, ties to the lower position."""
-    order = np.argsort(np.where(candidates, -score, np.inf), axis=1, kind="stable")
-    chosen = np.zeros_like(candidates)
-    ranks = np.arange(score.shape[1])
-    np.put_along_axis(chosen, order, ranks < count[:, None], axis=1)
-    return chosen & candidates

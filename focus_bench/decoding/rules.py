@@ -74,22 +74,30 @@ class StepRules:
         kind = EVICTION_OF_CODE[block.policy_code]
         return np.asarray((kind == EvictionKind.IDEAL) & ~feed.commit)
 
-    def evict(self, block: BlockState, feed: Feed, model_delta: FloatArray | None) -> Eviction:
+    def evict(
+        self,
+        block: BlockState,
+        feed: Feed,
+        model_delta: FloatArray | None,
+        *,
+        evicting: BoolArray | None = None,
+    ) -> Eviction:
         """Positions that go past layer 1. `model_delta[n,B]`, or None where scores are synthetic
-        or no row evicts.
+        or no row evicts. `evicting[n]`: what `rows_to_evict` gave, where the caller has asked it.
         """
         if self.exact_replay:
             assert self.replay is not None
-            kept, _ = self.replay.rows(block, feed)
-            return eviction.kept_from_trace(block, feed, kept)
-        if not self.rows_to_evict(block, feed).any():
+            return eviction.kept_from_trace(block, feed, self.replay.kept(block, feed))
+        if evicting is None:
+            evicting = self.rows_to_evict(block, feed)
+        if not evicting.any():
             return eviction.keep_all(block, feed)
         delta = model_delta
         if self.importance.kind == "synthetic":
             delta = injected.synthetic_delta(block, feed, self.importance, self.seed)
         if delta is None:
             raise AssertionError("eviction by model importance without scores")
-        return eviction.evict(block, feed, delta, self.decode, self.seed)
+        return eviction.evict(block, feed, delta, self.decode, self.seed, evicting=evicting)
 
     def keep_all(self, block: BlockState, feed: Feed) -> Eviction:
         """A step without eviction."""
@@ -122,8 +130,7 @@ class StepRules:
         candidates = kept & feed.decodable
         if self.exact_replay:
             assert self.replay is not None
-            _, decoded = self.replay.rows(block, feed)
-            return decoded & candidates
+            return self.replay.decoded(block) & candidates
         if self.replay is not None:
             return self.replay.approximate_decoded(block, candidates)
         if self.dynamics is not None:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from focus_bench.core.errors import UsageError
-from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, pack_masks
+from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray
 from focus_bench.decoding.caching import Feed
+from focus_bench.decoding.masks import pack_masks
 
 WordArray = npt.NDArray[np.uint64]
 TRACE_SCHEMA_VERSION = 1

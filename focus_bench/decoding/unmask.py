@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from focus_bench.core.config import DecodeConfig
 from focus_bench.decoding.block_state import BoolArray
+from focus_bench.decoding.ranking import largest, leftmost
 
 ConfidenceArray = npt.NDArray[np.float32]
 
@@ -22,7 +23,7 @@ def unmask(confidence: ConfidenceArray, candidates: BoolArray, config: DecodeCon
         return low_confidence_dynamic(confidence, candidates, config.threshold)
     per_step = max(1, config.block_length // config.steps_per_block)
     if config.unmasking_strategy == "low_confidence_static":
-        return best(confidence, candidates, per_step)
+        return largest(confidence, candidates, per_step)
     return leftmost(candidates, per_step)
 
 
@@ -31,18 +32,8 @@ def low_confidence_dynamic(
 ) -> BoolArray:
     """Every candidate at or above the threshold; if a row has none, its most confident one."""
     passing = candidates & (confidence >= np.float32(threshold))
-    none_passes = ~np.asarray(passing.any(axis=1))
-    return np.where(none_passes[:, None], best(confidence, candidates, 1), passing)
+    short = ~passing.any(axis=1)
+    if short.any():
+        passing[short] = largest(confidence[short], candidates[short], 1)
+    return passing
 
-
-def best(confidence: ConfidenceArray, candidates: BoolArray, count: int) -> BoolArray:
-    """The `count` most confident candidates of each row (all of them if there are fewer)."""
-    order = np.argsort(np.where(candidates, -confidence, np.inf), axis=1, kind="stable")
-    chosen = np.zeros_like(candidates)
-    np.put_along_axis(chosen, order[:, :count], True, axis=1)
-    return chosen & candidates
-
-
-def leftmost(candidates: BoolArray, count: int | npt.NDArray[np.int64]) -> BoolArray:
-    """The `count` leftmost candidates of each row; `count` is a number or one per row [n, 1]."""
-    return candidates & (np.cumsum(candidates, axis=1) <= count)

@@ -14,7 +14,7 @@ import numpy as np
 from focus_bench.core.records import StepTiming
 from focus_bench.core.rng import uniform
 from focus_bench.core.workload import RequestSpec
-from focus_bench.decoding.block_state import pack_masks
+from focus_bench.decoding.masks import pack_masks
 from focus_bench.decoding.rules import StepRules
 from focus_bench.scheduling.plan import Outcome, Plan, Swap
 

@@ -1,4 +1,4 @@
-"""Block state: its transitions, copies of rows, and masks as words."""
+"""Block state: its transitions and copies of rows."""
 
 import dataclasses
 
@@ -7,25 +7,8 @@ from decoding_cases import positions, random_blocks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_bench.decoding.block_state import BlockState, pack_masks, unpack_masks
+from focus_bench.decoding.block_state import BlockState, row_index
 from focus_bench.decoding.caching import Feed
-
-
-@given(length=st.integers(1, 64), rows=st.integers(0, 5), seed=st.integers(0, 2**32))
-def test_packed_masks_come_back(length: int, rows: int, seed: int) -> None:
-    mask = np.random.default_rng(seed).random((rows, length)) < 0.5
-    words = pack_masks(mask)
-    assert words.dtype == np.uint64
-    assert words.shape == (rows,)
-    assert [int(w) for w in words] == [sum(1 << p for p in positions(row)) for row in mask]
-    assert np.array_equal(unpack_masks(words, length), mask)
-
-
-def test_the_highest_bit_of_a_word() -> None:
-    mask = np.zeros((1, 64), dtype=bool)
-    mask[0, 63] = True
-    assert int(pack_masks(mask)[0]) == 2**63
-    assert int(pack_masks(np.ones((1, 64), dtype=bool))[0]) == 2**64 - 1
 
 
 @given(case=random_blocks())
@@ -42,6 +25,47 @@ def test_rows_taken_are_copies_and_come_back(case: tuple[BlockState, Feed, np.nd
     for f in dataclasses.fields(block):
         assert np.array_equal(getattr(target, f.name)[2:], getattr(block, f.name))
         assert not getattr(target, f.name)[:2].any()
+
+
+@given(case=random_blocks(max_rows=6), bounds=st.tuples(st.integers(0, 5), st.integers(0, 5)))
+def test_rows_that_follow_on_one_another_are_copied_alike(
+    case: tuple[BlockState, Feed, np.ndarray], bounds: tuple[int, int]
+) -> None:
+    block = case[0]
+    rows = np.arange(min(bounds), max(bounds) + 1)[: block.num_rows]
+    rows = rows[rows < block.num_rows]
+    index = row_index(rows)
+    assert isinstance(index, slice) == (len(rows) > 0)
+    for f in dataclasses.fields(block):
+        value = getattr(block.take(index), f.name)
+        assert np.array_equal(value, getattr(block, f.name)[rows])
+        assert not np.shares_memory(value, getattr(block, f.name))
+
+
+def test_rows_with_gaps_are_gathered() -> None:
+    assert row_index(np.array([0, 2, 3])).tolist() == [0, 2, 3]
+    assert row_index(np.array([4, 5, 6])) == slice(4, 7)
+
+
+def test_blocks_start_in_several_rows_at_once() -> None:
+    state = BlockState.empty(4, 4)
+    for f in dataclasses.fields(state):
+        getattr(state, f.name)[:] = 1
+    state.start_blocks(
+        np.array([3, 1]),
+        block_start=np.array([8, 12]),
+        policy_code=3,
+        behind_end=np.array([0, 2]),
+        carried_tokens=np.array([-1, 9], dtype=np.int32),
+    )
+    assert state.block_start.tolist() == [1, 12, 1, 8]
+    assert state.block_index.tolist() == [1, 2, 1, 2]
+    assert state.behind_end.tolist() == [1, 2, 1, 0]
+    assert state.policy_code.tolist() == [1, 3, 1, 3]
+    assert state.progress.tolist() == [1, -1, 1, -1]
+    assert state.tokens[[1, 3]].tolist() == [[9, 0, 0, 0], [0, 0, 0, 0]]
+    assert [positions(row) for row in state.decoded[[1, 3]]] == [[0], []]
+    assert state.decoded[[0, 2]].all()
 
 
 def test_a_slot_keeps_nothing_of_its_last_request() -> None:

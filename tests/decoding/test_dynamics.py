@@ -12,7 +12,7 @@ from decoding_cases import one_request, positions, rules_for, step_block
 from focus_bench.core.config import AcceptanceConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.decoding.acceptance import fitted_decoded
-from focus_bench.decoding.block_state import BlockState, pack_masks
+from focus_bench.decoding.block_state import BlockState
 from focus_bench.decoding.dynamics import (
     DecodeDynamics,
     dynamics_of_model,
@@ -21,6 +21,7 @@ from focus_bench.decoding.dynamics import (
     scattered,
     whole_blocks,
 )
+from focus_bench.decoding.masks import pack_masks
 from focus_bench.decoding.policies import POLICY_CODES
 from focus_bench.decoding.rules import StepRules
 from focus_bench.decoding.trace import DecodeTrace, TraceWriter

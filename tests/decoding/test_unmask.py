@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_bench.core.config import UNMASKING_STRATEGIES, DecodeConfig
-from focus_bench.decoding.unmask import best, leftmost, low_confidence_dynamic, unmask
+from focus_bench.decoding.ranking import largest, leftmost
+from focus_bench.decoding.unmask import low_confidence_dynamic, unmask
 
 ALL = np.ones((1, 4), dtype=bool)
 
@@ -36,7 +37,7 @@ def test_only_candidates_are_decoded_whatever_the_others_hold() -> None:
     candidates = np.array([[False, True, True, False]])
     noise = conf(np.nan, 0.1, 0.2, np.inf)
     assert positions(low_confidence_dynamic(noise, candidates, 0.9)[0]) == [2]
-    assert positions(best(noise, candidates, 3)[0]) == [1, 2]
+    assert positions(largest(noise, candidates, 3)[0]) == [1, 2]
 
 
 def test_a_row_without_candidates_decodes_nothing() -> None:

@@ -15,7 +15,7 @@ from engine_serving import (
 
 from focus_bench.core.config import AcceptanceConfig, PointConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.decoding.block_state import unpack_masks
+from focus_bench.decoding.masks import unpack_masks
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.engine.runner import run_point
 

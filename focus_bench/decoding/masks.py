@@ -1,0 +1,44 @@
+"""Facts of the rows of a mask [n, B <= 64]: counts, ends, 64-bit words. Knows no rule.
+
+Each is a reduction over a short axis of booleans, where numpy's sum, max and any take longer than
+everything else in a step; the forms here take half of that or less.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+
+
+def count_true(mask: BoolArray) -> IntArray:
+    """How many columns of each row are set, [n]."""
+    # As bytes, which hold counts to 64: a sum of booleans converts each of them to int64 first.
+    return np.einsum("ij->i", mask.view(np.uint8)).astype(np.int64)
+
+
+def last_true(mask: BoolArray) -> IntArray:
+    """The last column that is set in each row, -1 where none is, [n]."""
+    last = mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
+    is_set = mask[np.arange(len(mask)), last]
+    return np.where(is_set, last, -1)
+
+
+def leading_true(mask: BoolArray) -> IntArray:
+    """How many columns of each row are set before the first that is not, [n]."""
+    first_unset = mask.argmin(axis=1)
+    whole = (first_unset == 0) & mask[:, 0]
+    return np.where(whole, mask.shape[1], first_unset)
+
+
+def pack_masks(mask: BoolArray) -> npt.NDArray[np.uint64]:
+    """Pack [n, B <= 64] booleans into one 64-bit word a row, position p in bit p."""
+    padded = np.zeros((len(mask), 64), dtype=np.bool_)
+    padded[:, : mask.shape[1]] = mask
+    return np.packbits(padded, bitorder="little").view("<u8").astype(np.uint64)
+
+
+def unpack_masks(words: npt.NDArray[np.uint64], block_length: int) -> BoolArray:
+    """The inverse of `pack_masks`."""
+    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
+    return bits.reshape(len(words), 64)[:, :block_length].astype(np.bool_)
