@@ -43,10 +43,10 @@ class Inputs:
         slots = torch.randperm(self.num_slots, generator=generator)[:num_tokens]
         slots[1::3] = -1
         self.slots = slots.int().to(device)
-        cache = torch.full(
-            (2, self.num_slots, num_kv, head_dim), torch.nan, device=device, dtype=dtype
-        )
-        self.keys, self.values = cache[0], cache[1]
+        shape = (2, self.num_slots + 1, num_kv, head_dim)
+        self.cache = torch.full(shape, torch.nan, device=device, dtype=dtype)
+        # The row before slot 0 is where a write to slot -1 would go.
+        self.keys, self.values = self.cache[0, 1:], self.cache[1, 1:]
 
     def run(self, out: Tensor | None = None) -> Tensor:
         store = KVStore(keys=self.keys, values=self.values, slots=self.slots)
@@ -84,7 +84,8 @@ def test_equals_the_layers_functions(
     for name, (ours, exact) in pairs.items():
         error = (ours.float() - exact).abs()
         if kernel_dtype is torch.float32:
-            assert (error <= 1e-6 * exact.abs().clamp(min=1)).all(), name
+            # Of the largest of the head: a rotated pair may cancel.
+            assert (error <= 1e-6 * exact.abs().amax(dim=-1, keepdim=True)).all(), name
         else:
             # One rounding at the end: half a unit in the last of bfloat16's 8 bits, and no more.
             assert (error <= exact.abs() * (2**-8 + 1e-6) + 1e-6).all(), name
@@ -93,6 +94,7 @@ def test_equals_the_layers_functions(
     untouched[slots] = False
     assert inputs.keys[untouched].isnan().all()
     assert inputs.values[untouched].isnan().all()
+    assert inputs.cache[:, 0].isnan().all()
 
 
 def test_reference_equals_the_layers_functions(kernel_dtype: torch.dtype) -> None:

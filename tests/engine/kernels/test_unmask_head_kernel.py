@@ -225,19 +225,22 @@ def test_where_the_valid_ids_end(
 
 
 def test_no_draw_has_probability_0_at_either_end(kernel_device: torch.device) -> None:
-    """Ids of probability 0 lie before, between and after the ids that may be drawn."""
-    logits = torch.full((4, VOCAB), -1e4, device=kernel_device)
+    """Ids of probability 0 lie before, between and after the ids that may be drawn.
+
+    A uniform of 1 stands for sums of rounded parts that stay below the target.
+    """
+    logits = torch.full((5, VOCAB), -1e4, device=kernel_device)
     allowed = [SUB_CHUNK + 50, SUB_CHUNK + 60]
     logits[:, allowed] = 1.0
     logits[:, [3, SUB_CHUNK + 55, VALID - 1]] = -104.0  # its exponential is below all of float32
-    uniforms = torch.tensor([0.0, 0.25, 0.75, 1 - 2.0**-53], dtype=torch.float64)
+    uniforms = torch.tensor([0.0, 0.25, 0.75, 1 - 2.0**-53, 1.0], dtype=torch.float64)
     tokens, confidence = unmask_head(
         *head_of(logits),
         config=config(temperature=1.0, max_chunk_bytes=1),
         uniforms=uniforms.to(kernel_device),
     )
-    assert tokens.tolist() == [allowed[0], allowed[0], allowed[1], allowed[1]]
-    assert confidence.tolist() == [0.5] * 4
+    assert tokens.tolist() == [allowed[0]] * 2 + [allowed[1]] * 3
+    assert confidence.tolist() == [0.5] * 5
 
 
 def test_a_tiny_temperature_is_greedy(kernel_device: torch.device) -> None:
