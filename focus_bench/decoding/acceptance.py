@@ -203,7 +203,7 @@ class Replay:
         return unpack_masks(self.trace.kept[index], block.block_length)
 
     def decoded(self, block: BlockState) -> BoolArray:
-        """Decoded positions [n, B] of an exact replay. Raises UsageError if the trace ends early."""
+        """Decoded positions [n, B] of an exact replay; raises as `kept` does."""
         return unpack_masks(self.trace.decoded[self._trace_rows(block)], block.block_length)
 
     def _trace_rows(self, block: BlockState) -> IntArray:

@@ -14,7 +14,7 @@ IntArray = npt.NDArray[np.int64]
 def count_true(mask: BoolArray) -> IntArray:
     """How many columns of each row are set, [n]."""
     # As bytes, which hold counts to 64: a sum of booleans converts each of them to int64 first.
-    return np.einsum("ij->i", mask.view(np.uint8)).astype(np.int64)
+    return np.asarray(np.einsum("ij->i", mask.view(np.uint8)), dtype=np.int64)
 
 
 def last_true(mask: BoolArray) -> IntArray:
@@ -28,7 +28,7 @@ def leading_true(mask: BoolArray) -> IntArray:
     """How many columns of each row are set before the first that is not, [n]."""
     first_unset = mask.argmin(axis=1)
     whole = (first_unset == 0) & mask[:, 0]
-    return np.where(whole, mask.shape[1], first_unset)
+    return np.asarray(np.where(whole, mask.shape[1], first_unset))
 
 
 def pack_masks(mask: BoolArray) -> npt.NDArray[np.uint64]:

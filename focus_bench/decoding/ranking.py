@@ -28,7 +28,7 @@ def largest(
     key = np.where(candidates, -score, np.inf)
     place = np.minimum(count, length) - 1
     limit = np.sort(key, axis=1)[np.arange(num_rows), place][:, None]
-    chosen = candidates & (key <= limit)
+    chosen = np.asarray(candidates & (key <= limit))
     tied = count_true(chosen) > count
     if tied.any():
         better = candidates[tied] & (key[tied] < limit[tied])

@@ -36,4 +36,3 @@ def low_confidence_dynamic(
     if short.any():
         passing[short] = largest(confidence[short], candidates[short], 1)
     return passing
-

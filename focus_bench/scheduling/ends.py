@@ -7,12 +7,13 @@ depend on how many tokens arrive in one step (algorithm sections 1 and 7; paper 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from focus_bench.core.workload import TokenArray
+from focus_bench.decoding.block_state import BoolArray, IntArray
 
 REPETITION_WINDOW = 32
 REPETITION_WINDOWS = 3
+_REMEMBERED = 128  # tokens of an output: a window, and those that one step can add to it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,37 +27,38 @@ class End:
 class RepetitionGuard:
     """Per-slot memory that finds three equal windows of 32 output tokens at the end of an output.
 
-    It counts, token by token, how long the output has equalled itself 32 tokens earlier: three
-    equal windows are a run of 64.
+    It knows of each output the last tokens, and where it last differed from itself 32 tokens
+    earlier: three equal windows are 64 tokens without such a difference.
     """
 
     def __init__(self, num_slots: int) -> None:
-        self._recent = np.full((num_slots, REPETITION_WINDOW), -1, dtype=np.int32)
-        self._seen = np.zeros(num_slots, dtype=np.int64)
-        self._run = np.zeros(num_slots, dtype=np.int64)
+        self._recent = np.full((num_slots, _REMEMBERED), -1, dtype=np.int32)
+        self._differed = np.full(num_slots, -1, dtype=np.int64)
 
     def reset(self, slot: int, output: TokenArray) -> None:
         """A request takes the slot with that output so far."""
-        self._recent[slot] = -1
-        self._seen[slot] = 0
-        self._run[slot] = 0
-        self.extend(slot, output)
+        index = np.arange(len(output))
+        last = index[-_REMEMBERED:]
+        self._recent[slot, last % _REMEMBERED] = output[last]
+        window = REPETITION_WINDOW
+        differs = index[window:][output[window:] != output[:-window]]
+        self._differed[slot] = differs[-1] if len(differs) else min(len(output), window) - 1
 
-    def extend(self, slot: int, tokens: TokenArray) -> int | None:
-        """Add output tokens; returns the output length at which a repetition is complete."""
-        needed = REPETITION_WINDOW * (REPETITION_WINDOWS - 1)
-        recent = self._recent[slot]
-        seen, run = int(self._seen[slot]), int(self._run[slot])
-        found = None
-        for token in tokens.tolist():
-            place = seen % REPETITION_WINDOW
-            run = run + 1 if seen >= REPETITION_WINDOW and recent[place] == token else 0
-            recent[place] = token
-            seen += 1
-            if found is None and run >= needed:
-                found = seen
-        self._seen[slot], self._run[slot] = seen, run
-        return found
+    def extend(self, slots: IntArray, index: IntArray, tokens: TokenArray) -> BoolArray:
+        """Add output tokens; says of each [t] whether a repetition is complete with it.
+
+        `slots[t]`, ascending, and `index[t]`, each token's place in its slot's output: those of one
+        slot follow on what it has, at most 96 in a call.
+        """
+        self._recent[slots, index % _REMEMBERED] = tokens
+        earlier = self._recent[slots, (index - REPETITION_WINDOW) % _REMEMBERED]
+        same = (earlier == tokens) & (index >= REPETITION_WINDOW)
+        # The last difference up to each token: a running maximum that starts anew in each slot.
+        of_slot = slots << 32
+        differed = np.where(same, self._differed[slots], index)
+        differed = np.maximum.accumulate(of_slot + differed) - of_slot
+        self._differed[slots] = differed  # a slot's last token comes last, and stays
+        return np.asarray(index - differed >= REPETITION_WINDOW * (REPETITION_WINDOWS - 1))
 
 
 def first_end(
@@ -73,11 +75,3 @@ def first_end(
         if at is not None
     ]
     return min(candidates, key=lambda end: end.output_tokens, default=None)
-
-
-def first_stop(
-    tokens: npt.NDArray[np.int32], new: npt.NDArray[np.bool_], stop_ids: npt.NDArray[np.int32]
-) -> npt.NDArray[np.int64]:
-    """Column of the first stop token among the `new[n,B]` columns of `tokens[n,B]`; -1 if none."""
-    hits = new & np.isin(tokens, stop_ids)
-    return np.where(hits.any(axis=1), hits.argmax(axis=1), -1)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from focus_bench.core.workload import TokenArray
-from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray
-from focus_bench.scheduling.ends import End, RepetitionGuard, first_end, first_stop
+from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, row_index
+from focus_bench.decoding.masks import leading_true
+from focus_bench.scheduling.ends import End, RepetitionGuard, first_end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,20 @@ class Scan:
     before: IntArray
     visible: IntArray
     ends: dict[int, End]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NewTokens:
+    """Output tokens [t] that became visible, row after row: their rows, places and ids."""
+
+    row: IntArray
+    index: IntArray
+    tokens: TokenArray
+
+    def first(self, hits: BoolArray) -> dict[int, int]:
+        """Row -> output tokens up to and including the first of its tokens among `hits[t]`."""
+        at = np.flatnonzero(hits)[::-1]  # from the back, so that a row's first one stays
+        return dict(zip(self.row[at].tolist(), (self.index[at] + 1).tolist(), strict=True))
 
 
 class OutputScanner:
@@ -44,35 +59,40 @@ class OutputScanner:
         if self._guard is not None:
             self._guard.reset(slot, output)
 
+    def end_positions(self, slots: IntArray) -> IntArray:
+        """Absolute positions behind the last output token that the slots' requests may have."""
+        return np.asarray(self._prompt_tokens[slots] + self._target_tokens[slots])
+
     def scan(
         self, rows: IntArray, state: BlockState, traced: Mapping[int, tuple[int, str]]
     ) -> Scan:
-        """Scan what became visible in the blocks of `rows` (slots [n]).
+        """Scan what became visible in the blocks of `rows` (slots [n], ascending).
 
         `traced`: row -> (output tokens, reason) at which a replayed request ends.
         """
-        decoded = state.decoded[rows]
-        prefix = np.where(decoded.all(axis=1), state.block_length, decoded.argmin(axis=1))
-        offset = state.block_start[rows] - self._prompt_tokens[rows]
-        before = self._visible[rows]
+        index = row_index(rows)
+        prefix = leading_true(state.decoded[index])
+        offset = state.block_start[index] - self._prompt_tokens[index]
+        before = self._visible[index].copy()
         visible = np.maximum(offset + prefix, before)
-        self._visible[rows] = visible
-        target = self._target_tokens[rows]
-        length_ends = visible >= target
-        stop_column = np.full(len(rows), -1, dtype=np.int64)
-        if len(self._stop_ids) and len(rows):
-            columns = np.arange(state.block_length)
-            first_new = (before - offset)[:, None]
-            new: BoolArray = (columns >= first_new) & (columns < prefix[:, None])
-            stop_column = first_stop(state.tokens[rows], new, self._stop_ids)
-        repetition = self._repetitions(rows, state, before - offset, visible - offset)
+        self._visible[index] = visible
+        target = self._target_tokens[index]
+        long = np.flatnonzero(visible >= target).tolist()
+        length_at = {row: int(target[row]) for row in long}
+        stop_at: dict[int, int] = {}
+        repetition_at: dict[int, int] = {}
+        if len(self._stop_ids) or self._guard is not None:
+            new = _new_tokens(rows, state, before, visible, offset)
+            stop_at = new.first(np.isin(new.tokens, self._stop_ids))
+            if self._guard is not None:
+                repeats = self._guard.extend(rows[new.row], new.index, new.tokens)
+                repetition_at = new.first(repeats)
         ends: dict[int, End] = {}
-        suspects = np.flatnonzero(length_ends | (stop_column >= 0)).tolist()
-        for row in sorted({*suspects, *repetition, *traced}):
+        for row in sorted({*length_at, *stop_at, *repetition_at, *traced}):
             end = first_end(
-                stop_at=int(offset[row] + stop_column[row]) + 1 if stop_column[row] >= 0 else None,
-                length_at=int(target[row]) if length_ends[row] else None,
-                repetition_at=repetition.get(row),
+                stop_at=stop_at.get(row),
+                length_at=length_at.get(row),
+                repetition_at=repetition_at.get(row),
             )
             if row in traced and traced[row][0] <= visible[row]:
                 replayed = End(output_tokens=traced[row][0], reason=traced[row][1])
@@ -81,16 +101,15 @@ class OutputScanner:
                 ends[row] = end
         return Scan(before=before, visible=visible, ends=ends)
 
-    def _repetitions(
-        self, rows: IntArray, state: BlockState, first: IntArray, last: IntArray
-    ) -> dict[int, int]:
-        """Rows whose new columns `first` to `last` complete a repetition -> at which length."""
-        found: dict[int, int] = {}
-        if self._guard is None:
-            return found
-        for row in np.flatnonzero(last > first).tolist():
-            slot = int(rows[row])
-            length = self._guard.extend(slot, state.tokens[slot, int(first[row]) : int(last[row])])
-            if length is not None:
-                found[row] = length
-        return found
+
+def _new_tokens(
+    rows: IntArray, state: BlockState, before: IntArray, visible: IntArray, offset: IntArray
+) -> _NewTokens:
+    """Output tokens `before[n]` to `visible[n]` of each row, of whose blocks the first position is
+    output token `offset[n]`.
+    """
+    count = visible - before
+    row = np.repeat(np.arange(len(rows)), count)
+    index = np.arange(len(row)) - np.repeat(np.cumsum(count) - count - before, count)
+    tokens = state.tokens[rows[row], index - offset[row]]
+    return _NewTokens(row=row, index=index, tokens=tokens)

@@ -4,6 +4,7 @@ executors. Holds arrays; decides nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from focus_bench.core.records import StepTiming
 from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, TokenArray
 from focus_bench.decoding.caching import Feed
+from focus_bench.decoding.masks import count_true
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,16 @@ class Outcome:
     ends: Mapping[int, tuple[int, str]] = field(default_factory=dict)
     carried_tokens: TokenArray | None = None
 
+    @cached_property
+    def num_kept(self) -> IntArray:
+        """Positions kept, [n]."""
+        return count_true(self.kept)
+
+    @cached_property
+    def num_decoded(self) -> IntArray:
+        """Positions decoded, [n]."""
+        return count_true(self.decoded)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRequest:
@@ -115,8 +127,10 @@ class CommitReport:
     """What a step meant for the requests: for recorders and progress displays.
 
     `visible_tokens[n]`: output tokens of each row that became visible (gapless prefix) in this
-    step, cut at the request's end; `closed_block_steps`: (row, decode steps) of blocks that closed.
+    step, cut at the request's end; `closed_rows[c]`: rows whose block closed, with the decode steps
+    that it took, `closed_steps[c]`.
     """
 
     visible_tokens: IntArray
-    closed_block_steps: tuple[tuple[int, int], ...]
+    closed_rows: IntArray
+    closed_steps: IntArray

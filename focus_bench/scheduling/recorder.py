@@ -4,11 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from focus_bench.core.records import RequestRecord, RunRecord, StepRecord
 from focus_bench.core.workload import RequestSpec, TokenArray, Workload
+from focus_bench.decoding.block_state import IntArray
 from focus_bench.decoding.trace import DecodeTrace, TraceWriter
 from focus_bench.scheduling.plan import CommitReport, FinishedRequest, Outcome, Plan
+
+FloatArray = npt.NDArray[np.float64]
 
 _COUNTERS = ("decode_steps", "commit_passes", "blocks", "shallow", "deep", "decoded")
 
@@ -26,9 +30,9 @@ class Recorder:
     _steps: list[StepRecord] = field(default_factory=list)
     _requests: list[RequestRecord] = field(default_factory=list)
     _outputs: dict[int, TokenArray] = field(default_factory=dict)
-    _gaps: list[np.ndarray] = field(default_factory=list)
-    _block_steps: list[int] = field(default_factory=list)
-    _block_latencies: list[float] = field(default_factory=list)
+    _gaps: list[FloatArray] = field(default_factory=list)
+    _block_steps: list[IntArray] = field(default_factory=list)
+    _block_latencies: list[FloatArray] = field(default_factory=list)
     _step_fed: int = 0
     _step_kept: int = 0
 
@@ -60,7 +64,8 @@ class Recorder:
 
     def on_admitted(self, request_ids: Sequence[int], now_s: float) -> None:
         """Requests were given a slot for the first time."""
-        self._admitted[list(request_ids)] = now_s
+        if request_ids:
+            self._admitted[list(request_ids)] = now_s
 
     def on_step(
         self,
@@ -74,26 +79,18 @@ class Recorder:
     ) -> None:
         """A step from `start_s` to `end_s` was committed."""
         ids, commit = plan.request_ids, plan.feed.commit
-        fed = plan.feed.positions.sum(axis=1)
-        kept = outcome.kept.sum(axis=1)
-        decoded = outcome.decoded.sum(axis=1)
+        fed, kept, decoded = plan.feed.num_fed, outcome.num_kept, outcome.num_decoded
         counters = self._counters
         counters["decode_steps"][ids] += ~commit
         counters["commit_passes"][ids] += commit
         counters["shallow"][ids] += fed
         counters["deep"][ids] += kept
         counters["decoded"][ids] += decoded
-        self._step_fed += int(fed[~commit].sum())
-        self._step_kept += int(kept[~commit].sum())
+        fed_tokens, kept_tokens = int(fed.sum()), int(kept.sum())
+        self._step_fed += fed_tokens - int(fed[commit].sum())
+        self._step_kept += kept_tokens - int(kept[commit].sum())
         self._visible(ids[report.visible_tokens > 0], end_s)
-        new_block = ids[np.isnan(self._block_started[ids])]
-        self._block_started[new_block] = start_s
-        for row, steps in report.closed_block_steps:
-            request_id = int(ids[row])
-            counters["blocks"][request_id] += 1
-            self._block_steps.append(steps)
-            self._block_latencies.append(end_s - float(self._block_started[request_id]))
-            self._block_started[request_id] = np.nan
+        self._blocks(ids, report, start_s, end_s)
         if self.trace is not None:
             self.trace.add_step(plan.block, plan.feed, outcome.kept, outcome.decoded)
         self._steps.append(
@@ -104,11 +101,11 @@ class Recorder:
                 schedule_s=schedule_s,
                 prefill_tokens=plan.prefill_tokens,
                 num_rows=len(ids),
-                commit_rows=int(commit.sum()),
-                evicting_rows=int(outcome.evicting.sum()),
-                fed_tokens=int(fed.sum()),
-                kept_tokens=int(kept.sum()),
-                masked_tokens=int(plan.feed.decodable.sum()),
+                commit_rows=int(np.count_nonzero(commit)),
+                evicting_rows=int(np.count_nonzero(outcome.evicting)),
+                fed_tokens=fed_tokens,
+                kept_tokens=kept_tokens,
+                masked_tokens=int(plan.feed.num_decodable.sum()),
                 decoded_tokens=int(decoded.sum()),
                 context_tokens=int(plan.history.sum()),
                 num_waiting=plan.num_waiting,
@@ -117,12 +114,22 @@ class Recorder:
             )
         )
 
-    def _visible(self, ids: np.ndarray, now_s: float) -> None:
+    def _visible(self, ids: IntArray, now_s: float) -> None:
         last = self._last_visible[ids]
         seen = ~np.isnan(last)
         self._gaps.append(now_s - last[seen])
         self._first_token[ids[~seen]] = now_s
         self._last_visible[ids] = now_s
+
+    def _blocks(self, ids: IntArray, report: CommitReport, start_s: float, end_s: float) -> None:
+        new = ids[np.isnan(self._block_started[ids])]
+        self._block_started[new] = start_s
+        if len(report.closed_rows):
+            closed = ids[report.closed_rows]
+            self._counters["blocks"][closed] += 1
+            self._block_steps.append(report.closed_steps)
+            self._block_latencies.append(end_s - self._block_started[closed])
+            self._block_started[closed] = np.nan
 
     def on_finished(self, finished: Sequence[FinishedRequest], now_s: float) -> None:
         """Requests ended."""
@@ -156,7 +163,6 @@ class Recorder:
 
     def finish(self, duration_s: float, num_pages: int) -> RunRecord:
         """The run's record; executors add memory, notes and settings to it."""
-        gaps = np.concatenate(self._gaps) if self._gaps else np.zeros(0)
         return RunRecord(
             source=self.source,
             steps=tuple(self._steps),
@@ -164,9 +170,9 @@ class Recorder:
             duration_s=duration_s,
             step_fed_tokens=self._step_fed,
             step_kept_tokens=self._step_kept,
-            steps_per_block=np.array(self._block_steps, dtype=np.int64),
-            group_gaps_s=gaps.astype(np.float64),
-            block_latencies_s=np.array(self._block_latencies, dtype=np.float64),
+            steps_per_block=np.concatenate([np.zeros(0, dtype=np.int64), *self._block_steps]),
+            group_gaps_s=np.concatenate([np.zeros(0), *self._gaps]),
+            block_latencies_s=np.concatenate([np.zeros(0), *self._block_latencies]),
             num_pages=num_pages,
             requested_rate=self.workload.request_rate,
             output_ids=self._outputs,

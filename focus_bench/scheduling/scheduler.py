@@ -10,8 +10,9 @@ import numpy as np
 
 from focus_bench.core.config import DecodeConfig, SchedulerConfig
 from focus_bench.core.workload import RequestSpec
-from focus_bench.decoding.block_state import BlockState, TokenArray
+from focus_bench.decoding.block_state import BlockState, IntArray, TokenArray, row_index
 from focus_bench.decoding.caching import freeze, plan_feed
+from focus_bench.decoding.masks import leading_true
 from focus_bench.decoding.policies import code_at_block_start, get_policy
 from focus_bench.scheduling.outputs import OutputScanner
 from focus_bench.scheduling.pages import PagePool
@@ -67,7 +68,6 @@ class Scheduler:
         self._slots = Slots(config.batch_size, self.pool)
         self._requests: dict[int, Request] = {}  # those not finished
         self._waiting: deque[Request] = deque()
-        self._growing: set[Request] = set()  # those whose new block needs a page
         self._finished: list[FinishedRequest] = []
         self._dropped_swaps: list[int] = []
         self._admitted: list[int] = []
@@ -155,7 +155,7 @@ class Scheduler:
             if self._waiting:
                 raise AssertionError("requests wait although nothing runs")
             return None
-        block = self.state.take(rows)
+        block = self.state.take(row_index(rows))
         plan = Plan(
             index=self._step,
             swap_out=tuple(swap_out),
@@ -183,11 +183,13 @@ class Scheduler:
         """
         swaps: list[Swap] = []
         preemptions = 0
-        for request in sorted(self._growing, key=lambda r: r.order):
-            if request.phase is not Phase.DECODE:  # ended, or preempted for an older one
+        missing = self._missing_pages()
+        growing = [self._slots.at(slot) for slot in np.flatnonzero(missing).tolist()]
+        for request in sorted(growing, key=lambda r: r.order):
+            if request.phase is not Phase.DECODE:  # preempted for an older one
                 continue
-            tokens = int(self.state.block_start[request.slot]) + self.block_length
-            while self._slots.missing_pages(request, tokens) > self.pool.num_free:
+            slot = request.slot
+            while missing[slot] > self.pool.num_free:
                 victim = max(self._slots.running(), key=lambda r: r.order)
                 swap = self._preempt(victim)
                 swaps.extend([swap] if swap else [])
@@ -195,9 +197,12 @@ class Scheduler:
                 if victim is request:
                     break
             else:
-                self._slots.grow(request, tokens)
-        self._growing.clear()
+                self._slots.grow(request, int(self.state.block_start[slot]) + self.block_length)
         return swaps, preemptions
+
+    def _missing_pages(self) -> IntArray:
+        """Pages [slots] that the blocks of decoding requests lack."""
+        return self._slots.missing_pages(self.state.block_start + self.block_length)
 
     def _admit(self) -> list[Swap]:
         """Give slots and pages to waiting requests in order, while both last."""
@@ -231,6 +236,8 @@ class Scheduler:
 
     def _plan_prefill(self) -> tuple[PrefillChunk, ...]:
         """Whole blocks of requests in their prefill phase, oldest first, within the budget."""
+        if self.num_running == np.count_nonzero(self._slots.decoding):
+            return ()
         budget = max(self.config.max_prefill_tokens, self.block_length)
         chunks = []
         in_prefill = [r for r in self._slots.running() if r.phase is Phase.PREFILL]
@@ -259,7 +266,7 @@ class Scheduler:
         self._in_flight = None
         rows = plan.rows
         self.state.record_step(
-            rows,
+            row_index(rows),
             commit=plan.feed.commit,
             decoded_now=outcome.decoded,
             tokens=outcome.tokens,
@@ -275,11 +282,11 @@ class Scheduler:
         for row, end in ends.items():
             visible_now[row] = self._shown_tokens(end.output_tokens, end.reason) - scan.before[row]
             self._finish(self._slots.at(int(rows[row])), end.output_tokens, end.reason)
-        closed = []
-        for row in np.flatnonzero(plan.feed.commit).tolist():
-            if row not in ends and row not in outcome.errors:
-                closed.append((row, int(plan.block.block_steps[row])))
-                self._close_block(self._slots.at(int(rows[row])), outcome, row)
+        closes = plan.feed.commit.copy()
+        closes[[*ends, *outcome.errors]] = False
+        closed = np.flatnonzero(closes)
+        if len(closed):
+            self._close_blocks(closed, plan, outcome)
         for chunk in plan.prefill:
             request = self._requests[chunk.request_id]
             request.prefilled += len(chunk.token_ids)
@@ -289,7 +296,11 @@ class Scheduler:
             request = self._requests[request_id]
             self._finish(request, self._visible_tokens(request), "aborted")
         self._abort_after_step.clear()
-        return CommitReport(visible_tokens=visible_now, closed_block_steps=tuple(closed))
+        return CommitReport(
+            visible_tokens=visible_now,
+            closed_rows=closed,
+            closed_steps=plan.block.block_steps[closed],
+        )
 
     # -- transitions of one request -------------------------------------------------------------
 
@@ -301,7 +312,15 @@ class Scheduler:
             request.saved = None
         else:
             self.state.start_request(slot, request.request_id)
-            self._start_block(request, request.first_block_start, request.prompt_remainder)
+            start = request.first_block_start
+            end = request.spec.num_prompt_tokens + request.target_tokens
+            self.state.start_block(
+                slot,
+                block_start=start,
+                policy_code=self._code_of_new_blocks(),
+                known_tokens=request.prompt_remainder,
+                behind_end=int(self._behind_end(np.array([start]), np.array([end]))[0]),
+            )
         request.phase = Phase.DECODE
         request.prefilled = int(self.state.block_start[slot])
         self._slots.decoding[slot] = True
@@ -313,37 +332,24 @@ class Scheduler:
             output=request.output_tokens(self.state.tokens[slot], visible),
         )
 
-    def _start_block(self, request: Request, start: int, known_tokens: TokenArray) -> None:
-        code = code_at_block_start(
-            self.policy,
-            running_batch=self.num_running,
-            focus_min_batch=self._decode.focus_min_batch,
-        )
-        behind_end = 0
-        if self._lengths_from_data:
-            end = request.spec.num_prompt_tokens + request.target_tokens
-            behind_end = max(0, start + self.block_length - end)
-        self.state.start_block(
-            request.slot,
-            block_start=start,
-            policy_code=code,
-            known_tokens=known_tokens,
-            behind_end=behind_end,
-        )
-        if self._slots.missing_pages(request, start + self.block_length):
-            self._growing.add(request)
-
-    def _close_block(self, request: Request, outcome: Outcome, row: int) -> None:
-        """The commit pass is done: keep the block's tokens and start the next block."""
-        slot = request.slot
-        request.closed_blocks.append(self.state.tokens[slot].copy())
-        start = int(self.state.block_start[slot]) + self.block_length
-        request.prefilled = start
-        carried = _NO_TOKENS
+    def _close_blocks(self, rows: IntArray, plan: Plan, outcome: Outcome) -> None:
+        """The commit passes of these rows of the plan are done: keep their blocks' tokens and start
+        their next blocks.
+        """
+        slots = plan.rows[rows]
+        for slot, tokens in zip(slots.tolist(), self.state.tokens[slots], strict=True):
+            self._slots.at(slot).closed_blocks.append(tokens)
+        start = self.state.block_start[slots] + self.block_length
+        carried = None
         if self.policy.hands_over_token and outcome.carried_tokens is not None:
-            token = int(outcome.carried_tokens[row])
-            carried = np.array([token] if token >= 0 else [], dtype=np.int32)
-        self._start_block(request, start, carried)
+            carried = outcome.carried_tokens[rows]
+        self.state.start_blocks(
+            slots,
+            block_start=start,
+            policy_code=self._code_of_new_blocks(),
+            behind_end=self._behind_end(start, self._outputs.end_positions(slots)),
+            carried_tokens=carried,
+        )
 
     def _preempt(self, request: Request) -> Swap | None:
         """Take slot and pages from a request. Policies that freeze copy them to the host, since
@@ -369,11 +375,8 @@ class Scheduler:
 
     def _finish(self, request: Request, count: int, reason: str, error: str = "") -> None:
         """End a request with its first `count` output tokens."""
-        current = None
-        if request.phase is Phase.DECODE:
-            current = self.state.tokens[request.slot]
-        elif request.saved is not None:
-            current = request.saved.tokens[0]
+        block, row = self._block_of(request)
+        current = None if block is None else block.tokens[row]
         output = request.output_tokens(current, self._shown_tokens(count, reason))
         if request.phase is Phase.SWAPPED:
             self._dropped_swaps.append(request.request_id)
@@ -404,6 +407,19 @@ class Scheduler:
 
     # -- small facts ---------------------------------------------------------------------------
 
+    def _code_of_new_blocks(self) -> int:
+        return code_at_block_start(
+            self.policy,
+            running_batch=self.num_running,
+            focus_min_batch=self._decode.focus_min_batch,
+        )
+
+    def _behind_end(self, start: IntArray, end: IntArray) -> IntArray:
+        """Positions of blocks at `start` that lie behind outputs' `end`, where that is known."""
+        if not self._lengths_from_data:
+            return np.zeros_like(start)
+        return np.asarray(np.maximum(0, start + self.block_length - end))
+
     def _shown_tokens(self, count: int, reason: str) -> int:
         """Output tokens that the user sees of an output that ended after `count`."""
         return count - (reason == "stop" and not self.config.include_stop_token)
@@ -426,14 +442,17 @@ class Scheduler:
 
     def _visible_tokens(self, request: Request) -> int:
         """Output tokens without gaps so far, from the request's own state."""
-        block = request.saved
-        if request.phase is Phase.DECODE:
-            block = self.state.take(np.array([request.slot]))
+        block, row = self._block_of(request)
         if block is None:
             return 0
-        decoded = block.decoded[0]
-        prefix = self.block_length if decoded.all() else int(decoded.argmin())
-        return int(block.block_start[0]) + prefix - request.spec.num_prompt_tokens
+        prefix = int(leading_true(block.decoded[row : row + 1])[0])
+        return int(block.block_start[row]) + prefix - request.spec.num_prompt_tokens
+
+    def _block_of(self, request: Request) -> tuple[BlockState | None, int]:
+        """The arrays and the row that hold a request's current block; None if it has none."""
+        if request.phase is Phase.DECODE:
+            return self.state, request.slot
+        return request.saved, 0
 
     def check_integrity(self) -> None:
         """Assert the invariants of pool, slots, queue and page table (tests call it every step)."""
@@ -443,7 +462,5 @@ class Scheduler:
         orders = [r.order for r in self._waiting]
         assert orders == sorted(orders)
         assert not running or not orders or max(r.order for r in running) < orders[0]
-        for request in running:
-            if request.phase is Phase.DECODE and request not in self._growing:
-                tokens = int(self.state.block_start[request.slot]) + self.block_length
-                assert not self._slots.missing_pages(request, tokens)
+        if self._in_flight is not None:
+            assert not self._missing_pages().any()

@@ -5,6 +5,7 @@ Knows no queue, no policy and no tokens: the scheduler decides who comes in and 
 
 import numpy as np
 
+from focus_bench.decoding.block_state import IntArray
 from focus_bench.scheduling.pages import PagePool
 from focus_bench.scheduling.request import Phase, Request
 
@@ -20,6 +21,7 @@ class Slots:
     def __init__(self, count: int, pool: PagePool) -> None:
         self.page_table = np.zeros((count, 1), dtype=np.int32)
         self.decoding = np.zeros(count, dtype=np.bool_)
+        self._num_pages = np.zeros(count, dtype=np.int64)  # that each slot's request holds
         self._pool = pool
         self._requests: list[Request | None] = [None] * count
         self._free = list(range(count - 1, -1, -1))
@@ -58,21 +60,24 @@ class Slots:
         self._requests[request.slot] = request
         self.grow(request, num_tokens)
 
-    def missing_pages(self, request: Request, num_tokens: int) -> int:
-        """Pages that the request lacks for that many tokens."""
-        held = self._pool.num_pages_of(request.request_id)
-        return max(0, self._pool.pages_for(num_tokens) - held)
+    def missing_pages(self, num_tokens: IntArray) -> IntArray:
+        """Pages [slots] that each decoding request lacks for `num_tokens[slots]` tokens."""
+        missing = -(-num_tokens // self._pool.page_size) - self._num_pages
+        return np.where(self.decoding, np.maximum(missing, 0), 0)
 
     def grow(self, request: Request, num_tokens: int) -> None:
         """Give the request the pages that it lacks; raises CapacityError if they are not free."""
-        held = self._pool.num_pages_of(request.request_id)
-        count = self.missing_pages(request, num_tokens)
-        pages = self._pool.allocate(request.request_id, count)
-        self.page_table[request.slot, held : held + count] = pages
+        slot = request.slot
+        held = int(self._num_pages[slot])
+        needed = max(held, self._pool.pages_for(num_tokens))
+        pages = self._pool.allocate(request.request_id, needed - held)
+        self.page_table[slot, held:needed] = pages
+        self._num_pages[slot] = needed
 
     def release(self, request: Request) -> None:
         """Take back slot and pages."""
         self._pool.release(request.request_id)
+        self._num_pages[request.slot] = 0
         self.decoding[request.slot] = False
         self._requests[request.slot] = None
         self._free.append(request.slot)
@@ -89,4 +94,5 @@ class Slots:
             assert self._requests[request.slot] is request
             pages = self._pool.pages_of(request.request_id)
             assert self.page_table[request.slot, : len(pages)].tolist() == pages
+            assert int(self._num_pages[request.slot]) == len(pages)
             assert bool(self.decoding[request.slot]) == (request.phase is Phase.DECODE)

@@ -6,6 +6,7 @@ from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
 from focus_bench.decoding.attention_cover import last_attended
 from focus_bench.decoding.block_state import BoolArray, IntArray
 from focus_bench.decoding.eviction import keep_all
+from focus_bench.decoding.masks import count_true
 from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
 from focus_bench.scheduling.plan import Plan
 
@@ -50,12 +51,11 @@ def step_shape(
 def _decode_shape(
     plan: Plan, kept: BoolArray, attended: IntArray, evicting: BoolArray
 ) -> DecodeShape:
-    decodable = plan.feed.decodable
     return DecodeShape(
-        fed=plan.feed.positions.sum(axis=1),
-        kept=kept.sum(axis=1),
-        masked_fed=np.where(evicting, decodable.sum(axis=1), 0),
+        fed=plan.feed.num_fed,
+        kept=count_true(kept),
+        masked_fed=np.where(evicting, plan.feed.num_decodable, 0),
         first_keys=plan.history + plan.block.block_length,
         later_keys=plan.history + attended + 1,
-        head_rows=int((kept & decodable).sum()),
+        head_rows=int(np.count_nonzero(kept & plan.feed.decodable)),
     )

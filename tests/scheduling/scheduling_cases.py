@@ -197,7 +197,7 @@ class Harness:
                 )
             )
             self.visible[request_id] += int(report.visible_tokens[row])
-        closed = {row for row, _ in report.closed_block_steps}
+        closed = set(report.closed_rows.tolist())
         assert closed <= set(np.flatnonzero(plan.feed.commit).tolist())
 
     def _drain(self) -> None:

@@ -11,7 +11,7 @@ from focus_bench.core.config import AcceptanceConfig, DecodeConfig, SchedulerCon
 from focus_bench.core.records import StepTiming
 from focus_bench.decoding.caching import plan_feed
 from focus_bench.decoding.eviction import keep_all
-from focus_bench.scheduling.ends import End, RepetitionGuard, first_end, first_stop
+from focus_bench.scheduling.ends import End, RepetitionGuard, first_end
 from focus_bench.scheduling.plan import FinishedRequest, Outcome
 from focus_bench.scheduling.scheduler import Scheduler
 
@@ -52,11 +52,15 @@ def test_the_earliest_end_wins_and_ties_go_stop_length_repetition() -> None:
     assert winner(None, None, None) is None
 
 
-def test_first_stop_looks_at_new_columns_only() -> None:
-    tokens = np.array([[7, 1, 7, 7], [1, 2, 3, 4], [9, 7, 1, 1]], dtype=np.int32)
-    new = np.array([[False, True, True, True], [True] * 4, [True, False, True, True]])
-    stops = np.array([7, 9], dtype=np.int32)
-    assert first_stop(tokens, new, stops).tolist() == [2, -1, 0]
+def extend(guard: RepetitionGuard, slot: int, tokens: np.ndarray, seen: int) -> int | None:
+    """Add tokens behind `seen` others, in portions; the output length at the first repetition."""
+    for start in range(0, len(tokens), 96):
+        part = tokens[start : start + 96]
+        index = seen + start + np.arange(len(part))
+        complete = guard.extend(np.full(len(part), slot), index, part)
+        if complete.any():
+            return int(index[complete.argmax()]) + 1
+    return None
 
 
 @pytest.mark.parametrize("period", [1, 2, 4, 8, 16, 32])
@@ -64,16 +68,39 @@ def test_a_repetition_is_complete_at_96_and_not_at_95(period: int) -> None:
     tokens = np.arange(96, dtype=np.int32) % period
     guard = RepetitionGuard(1)
     guard.reset(0, np.zeros(0, dtype=np.int32))
-    assert guard.extend(0, tokens[:95]) is None
-    assert guard.extend(0, tokens[95:]) == 96
+    assert extend(guard, 0, tokens[:95], 0) is None
+    assert extend(guard, 0, tokens[95:], 95) == 96
 
 
 @pytest.mark.parametrize("period", [3, 31, 33, 64])
 def test_other_periods_are_no_equal_windows(period: int) -> None:
     tokens = np.arange(400, dtype=np.int32) % period
     guard = RepetitionGuard(1)
-    assert guard.extend(0, tokens) is None
+    guard.reset(0, tokens[:0])
+    assert extend(guard, 0, tokens, 0) is None
     assert repeats_at(tokens.tolist()) is None
+
+
+@given(outputs=st.lists(st.integers(0, 150), min_size=1, max_size=4), seed=st.integers(0, 999))
+def test_guard_keeps_the_slots_of_a_step_apart(outputs: list[int], seed: int) -> None:
+    """Slots whose outputs grow together, by different numbers of tokens, as each does alone."""
+    random = np.random.default_rng(seed)
+    tokens = [np.arange(n, dtype=np.int32) % random.choice((1, 32, 33)) for n in outputs]
+    together = RepetitionGuard(len(outputs))
+    for slot in range(len(outputs)):
+        together.reset(slot, tokens[slot][:0])
+    found: dict[int, int] = {}
+    seen = np.zeros(len(outputs), dtype=np.int64)
+    while (seen < outputs).any():
+        new = np.minimum(random.integers(0, 65, len(outputs)), outputs - seen)
+        slots = np.repeat(np.arange(len(outputs)), new)
+        index = np.concatenate([a + np.arange(k) for a, k in zip(seen, new, strict=True)])
+        values = np.array([tokens[s][i] for s, i in zip(slots, index, strict=True)], np.int32)
+        for at in np.flatnonzero(together.extend(slots, index, values)).tolist():
+            found.setdefault(int(slots[at]), int(index[at]) + 1)
+        seen += new
+    expected = {slot: repeats_at(t.tolist()) for slot, t in enumerate(tokens)}
+    assert found == {slot: at for slot, at in expected.items() if at is not None}
 
 
 def repetitive(draw: st.DrawFn) -> list[int]:
@@ -100,11 +127,11 @@ def test_guard_equals_comparing_windows(
     expected = repeats_at(tokens)
     resume = taken.draw(st.integers(0, len(tokens) - 1))
     at, found, number = 0, None, 0
-    guard.extend(1, np.ones(64, dtype=np.int32))  # the slot's last request leaves nothing behind
+    extend(guard, 1, np.ones(64, dtype=np.int32), 0)  # the slot's last request leaves nothing
     guard.reset(1, array[:0])
     while at < len(tokens) and found is None:
         size = chunks[number % len(chunks)]
-        found = guard.extend(1, array[at : at + size])
+        found = extend(guard, 1, array[at : at + size], at)
         at, number = at + size, number + 1
         if found is None and at - size <= resume < at <= len(tokens):
             guard.reset(1, array[:at])
