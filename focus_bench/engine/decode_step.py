@@ -25,8 +25,11 @@ class StepResult:
 class DecodeStep(Protocol):
     """Carries out plans' tensor work on one device."""
 
-    def prepare(self) -> None:
-        """Compile and capture whatever can be before the first step."""
+    def prepare(self, max_pages: int) -> None:
+        """Compile and capture whatever can be before the first step.
+
+        `max_pages`: pages of the longest request that is expected.
+        """
 
     def prefill(self, plan: Plan) -> None:
         """Write the K/V of the plan's prefill chunks."""

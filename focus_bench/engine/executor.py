@@ -71,9 +71,12 @@ class EngineExecutor:
         return cls(model, cache, rules, point.sampling, step=step)
 
     @torch.inference_mode()
-    def prepare(self) -> None:
-        """Compile and capture what the steps need, so that none of them waits for it."""
-        self._step.prepare()
+    def prepare(self, max_pages: int) -> None:
+        """Compile and capture what the steps need, so that none of them waits for it.
+
+        `max_pages`: pages of the longest request that is expected; longer ones cost a pause.
+        """
+        self._step.prepare(max_pages)
 
     @torch.inference_mode()
     def execute(self, plan: Plan) -> Outcome:

@@ -146,7 +146,7 @@ class HostStep:
         self._rules = rules
         self._sampling = sampling
 
-    def prepare(self) -> None:
+    def prepare(self, max_pages: int) -> None:
         """Nothing is compiled."""
 
     def prefill(self, plan: Plan) -> None:

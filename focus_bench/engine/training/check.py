@@ -11,7 +11,7 @@ from torch import Tensor
 
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.rng import stream_key
-from focus_bench.engine.forward import DecodeForward, SequenceTokens, prefill
+from focus_bench.engine.host_step import DecodeForward, SequenceTokens, prefill
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.models import sdar
 from focus_bench.engine.models.base import BlockDiffusionModel

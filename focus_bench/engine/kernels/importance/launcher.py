@@ -71,8 +71,8 @@ def importance_delta(
         raise ValueError(f"workspace: {tuple(workspace.shape)}, needs float32 {shape}")
     elif not workspace.is_contiguous():
         raise ValueError("workspace: not contiguous")
-    # To be measured: 64 rows are 16 queries of 4 heads. float32 has no tensor cores, and its tiles
-    # are twice as large: short pieces of the head dimension keep them in registers.
+    # 64 rows are 16 queries of 4 heads. float32 has no tensor cores, and its tiles are twice as
+    # large: short pieces of the head dimension keep them in registers.
     block_d = 32 if q0.dtype is torch.float32 else 128
     block_j = triton.next_power_of_2(max(16, masked.block_length))
     partial_importance_kernel[(masked.num_sequences, num_kv_heads, 2)](

@@ -15,7 +15,7 @@ from focus_bench.engine.kernels.unmask_head.kernel import (
 )
 from focus_bench.engine.kernels.unmask_head.workspace import SUB_CHUNK, HeadConfig, HeadWorkspace
 
-# 16 elements per thread. To be measured on the H200.
+# 16 elements per thread.
 _NUM_WARPS = 8
 # One over a smaller temperature would overflow float32; there every draw is greedy but for ties.
 _MIN_TEMPERATURE = 1e-30
