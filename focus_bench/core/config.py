@@ -8,6 +8,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from focus_bench.core.errors import UsageError, check_choice, check_range
@@ -70,7 +71,7 @@ class DecodeConfig:
         check_choice("budget_average", self.budget_average, ("block", "sequence"))
         check_choice("attention_cover", self.attention_cover, ("progress", "rightmost"))
 
-    @property
+    @cached_property
     def alpha_fraction(self) -> Fraction:
         """The decimal that the user typed, exactly (2.1 is 21/10)."""
         return Fraction(str(self.alpha))

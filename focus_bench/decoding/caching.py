@@ -9,8 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray
-from focus_bench.decoding.masks import count_true
-from focus_bench.decoding.policies import FREEZING_OF_CODE, SUB_BLOCK_OF_CODE, Freezing
+from focus_bench.decoding.masks import count_true, right_neighbor
+from focus_bench.decoding.policies import (
+    FREEZES_OF_CODE,
+    NEEDS_NEIGHBOR_OF_CODE,
+    SUB_BLOCK_OF_CODE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,10 @@ def freeze(block: BlockState) -> BoolArray:
     and, for the neighbour rule, its right neighbour was decoded before the step too; the last
     position of the block has no neighbour to wait for.
     """
-    freezing = FREEZING_OF_CODE[block.policy_code][:, None]
-    ready = block.decoded & (freezing != Freezing.NONE)
-    ready[:, :-1] &= block.decoded[:, 1:] | (freezing != Freezing.NEIGHBOR)
+    freezes = FREEZES_OF_CODE[block.policy_code]
+    if not freezes.any():
+        return block.uncached
+    ready = block.decoded & freezes[:, None]
+    alone = ~NEEDS_NEIGHBOR_OF_CODE[block.policy_code]
+    ready &= right_neighbor(block.decoded, at_end=True) | alone[:, None]
     return np.asarray(block.uncached & ~ready)

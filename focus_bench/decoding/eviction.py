@@ -15,8 +15,8 @@ from focus_bench.core.config import DecodeConfig
 from focus_bench.core.rng import stream_key, uniform
 from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
-from focus_bench.decoding.masks import count_true, last_true
-from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
+from focus_bench.decoding.masks import count_true, last_true, right_neighbor
+from focus_bench.decoding.policies import BY_SCORE_OF_CODE, FIXED_OF_CODE, IDEAL_OF_CODE
 from focus_bench.decoding.ranking import largest
 
 POOL_WINDOW = 3  # Eq. 2: max-pooling of attention scores along the keys, stride 1
@@ -25,12 +25,11 @@ POOL_WINDOW = 3  # Eq. 2: max-pooling of attention scores along the keys, stride
 @dataclass(frozen=True, kw_only=True)
 class Eviction:
     """Outcome of one step's eviction: `kept[n,B]` positions go on past layer 1's K/V write;
-    `progress[n]` is the block's progress after the step; `evicted[n]` rows dropped something.
+    `progress[n]` is the block's progress after the step.
     """
 
     kept: BoolArray
     progress: IntArray
-    evicted: BoolArray
 
 
 def importance(q: FloatArray, k: FloatArray) -> FloatArray:
@@ -89,11 +88,11 @@ def rows_to_evict(block: BlockState, feed: Feed, config: DecodeConfig) -> BoolAr
 
 def row_budget(block: BlockState, feed: Feed, config: DecodeConfig) -> IntArray:
     """Masked positions [n] kept at least: K0, or what policy focus-fixed retains."""
-    return np.where(
-        EVICTION_OF_CODE[block.policy_code] == EvictionKind.FIXED,
-        np.minimum(feed.num_decodable, config.retain),
-        base_budget(block, feed.num_decodable, config),
-    )
+    base = base_budget(block, feed.num_decodable, config)
+    fixed = FIXED_OF_CODE[block.policy_code]
+    if not fixed.any():
+        return base
+    return np.where(fixed, np.minimum(feed.num_decodable, config.retain), base)
 
 
 def evict(
@@ -117,31 +116,31 @@ def evict(
     if broken.any():
         active = active & ~broken.any(axis=1)
     delta = np.where(masked_fed & active[:, None], delta, np.float32(0.0))
-    fixed = EVICTION_OF_CODE[block.policy_code] == EvictionKind.FIXED
+    fixed = FIXED_OF_CODE[block.policy_code]
     outliers = np.where(fixed, 0, outlier_count(delta, masked_fed))
     budget = np.maximum(row_budget(block, feed, config), outliers)
     selected = largest(_selection_score(block, delta, fixed, config, seed), masked_fed, budget)
     kept = np.where(active[:, None], enforce_constraints(block, feed, selected), feed.positions)
-    return _finish(block, feed, kept)
+    return _finish(block, kept)
 
 
 def evict_ideal(block: BlockState, feed: Feed, decodable_now: BoolArray) -> Eviction:
     """Keep what the step decodes without eviction (`decodable_now[n,B]`) and constraints 1 and 3;
     rows of other policies, and commit passes, keep all they feed.
     """
-    ideal = (EVICTION_OF_CODE[block.policy_code] == EvictionKind.IDEAL) & ~feed.commit
+    ideal = IDEAL_OF_CODE[block.policy_code] & ~feed.commit
     constrained = enforce_constraints(block, feed, decodable_now)
-    return _finish(block, feed, np.where(ideal[:, None], constrained, feed.positions))
+    return _finish(block, np.where(ideal[:, None], constrained, feed.positions))
 
 
 def keep_all(block: BlockState, feed: Feed) -> Eviction:
     """A step without eviction: every fed position counts as kept."""
-    return _finish(block, feed, feed.positions)
+    return _finish(block, feed.positions)
 
 
 def kept_from_trace(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
     """Kept positions as recorded; they must be among those fed."""
-    return _finish(block, feed, kept & feed.positions)
+    return _finish(block, kept & feed.positions)
 
 
 def enforce_constraints(block: BlockState, feed: Feed, selected: BoolArray) -> BoolArray:
@@ -152,8 +151,7 @@ def enforce_constraints(block: BlockState, feed: Feed, selected: BoolArray) -> B
        (p > progress) comes back. Fed positions that are already decoded are always kept.
     """
     masked_fed = feed.decodable
-    before_selected = np.zeros_like(selected)
-    before_selected[:, :-1] = selected[:, 1:] & ~block.decoded[:, 1:]
+    before_selected = right_neighbor(selected & ~block.decoded, at_end=False)
     kept_masked = selected | (masked_fed & before_selected)
     columns = np.arange(block.block_length)
     unprocessed = columns > block.progress[:, None]
@@ -163,16 +161,14 @@ def enforce_constraints(block: BlockState, feed: Feed, selected: BoolArray) -> B
 
 def evicts_by_score(block: BlockState) -> BoolArray:
     """Rows [n] of policies that rank positions by their importance delta."""
-    kind = EVICTION_OF_CODE[block.policy_code]
-    return np.asarray((kind == EvictionKind.DYNAMIC) | (kind == EvictionKind.FIXED))
+    return np.asarray(BY_SCORE_OF_CODE[block.policy_code])
 
 
-def _finish(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
+def _finish(block: BlockState, kept: BoolArray) -> Eviction:
     rightmost = last_true(kept)
     if (rightmost < 0).any():
         raise AssertionError("eviction kept nothing of a row")
-    evicted = np.asarray((feed.positions & ~kept).any(axis=1))
-    return Eviction(kept=kept, progress=np.maximum(block.progress, rightmost), evicted=evicted)
+    return Eviction(kept=kept, progress=np.maximum(block.progress, rightmost))
 
 
 def _selection_score(

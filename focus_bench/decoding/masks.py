@@ -31,6 +31,15 @@ def leading_true(mask: BoolArray) -> IntArray:
     return np.asarray(np.where(whole, mask.shape[1], first_unset))
 
 
+def right_neighbor(mask: BoolArray, *, at_end: bool) -> BoolArray:
+    """The value of each column's right neighbour, [n, B]; `at_end` for the last column."""
+    shifted = np.empty(mask.shape, dtype=np.bool_)
+    # Over the whole batch at once: rows of B - 1 are slow to copy.
+    shifted.reshape(-1)[:-1] = mask.reshape(-1)[1:]
+    shifted[:, -1] = at_end
+    return shifted
+
+
 def pack_masks(mask: BoolArray) -> npt.NDArray[np.uint64]:
     """Pack [n, B <= 64] booleans into one 64-bit word a row, position p in bit p."""
     padded = np.zeros((len(mask), 64), dtype=np.bool_)

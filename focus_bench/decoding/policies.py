@@ -74,8 +74,11 @@ POLICIES: dict[str, Policy] = {policy.name: policy for policy in _ROWS}
 
 # Per-row behaviour in a batch: block_state keeps a code, these arrays turn codes into parameters.
 POLICY_CODES: dict[str, int] = {policy.name: code for code, policy in enumerate(_ROWS)}
-FREEZING_OF_CODE = np.array([policy.freezing for policy in _ROWS], dtype=np.int8)
-EVICTION_OF_CODE = np.array([policy.eviction for policy in _ROWS], dtype=np.int8)
+FREEZES_OF_CODE = np.array([policy.freezing != Freezing.NONE for policy in _ROWS])
+NEEDS_NEIGHBOR_OF_CODE = np.array([policy.freezing == Freezing.NEIGHBOR for policy in _ROWS])
+FIXED_OF_CODE = np.array([policy.eviction == EvictionKind.FIXED for policy in _ROWS])
+IDEAL_OF_CODE = np.array([policy.eviction == EvictionKind.IDEAL for policy in _ROWS])
+BY_SCORE_OF_CODE = FIXED_OF_CODE | [p.eviction == EvictionKind.DYNAMIC for p in _ROWS]
 SUB_BLOCK_OF_CODE = np.array([policy.sub_block_length for policy in _ROWS], dtype=np.int64)
 
 

@@ -17,7 +17,7 @@ from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, 
 from focus_bench.decoding.caching import Feed
 from focus_bench.decoding.dynamics import DecodeDynamics, dynamics_of_model
 from focus_bench.decoding.eviction import Eviction
-from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
+from focus_bench.decoding.policies import IDEAL_OF_CODE
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.decoding.unmask import unmask
 
@@ -71,8 +71,7 @@ class StepRules:
 
     def ideal_rows(self, block: BlockState, feed: Feed) -> BoolArray:
         """Rows [n] that run once without eviction first (policy `ideal`)."""
-        kind = EVICTION_OF_CODE[block.policy_code]
-        return np.asarray((kind == EvictionKind.IDEAL) & ~feed.commit)
+        return np.asarray(IDEAL_OF_CODE[block.policy_code] & ~feed.commit)
 
     def evict(
         self,

@@ -12,7 +12,7 @@ from focus_bench.decoding import acceptance
 from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
 from focus_bench.decoding.eviction import evicts_by_score, random_scores, row_budget
-from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
+from focus_bench.decoding.policies import FIXED_OF_CODE
 from focus_bench.decoding.rules import StepRules
 
 
@@ -35,7 +35,7 @@ class Selection:
 def selection_of(block: BlockState, feed: Feed, rules: StepRules) -> Selection:
     """The selection of one step's rows."""
     config = rules.decode
-    fixed = np.asarray(EVICTION_OF_CODE[block.policy_code] == EvictionKind.FIXED)
+    fixed = np.asarray(FIXED_OF_CODE[block.policy_code])
     by_rightmost = config.attention_cover == "rightmost"
     delta = None
     if rules.importance.kind == "synthetic":

@@ -54,7 +54,8 @@ class PagePool:
         if not self._free_is_sorted:
             self._free.sort(reverse=True)
             self._free_is_sorted = True
-        taken = [self._free.pop() for _ in range(count)]
+        taken = self._free[len(self._free) - count :][::-1]
+        del self._free[len(self._free) - count :]
         self._owned.setdefault(owner, []).extend(taken)
         return taken
 

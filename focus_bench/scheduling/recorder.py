@@ -33,6 +33,7 @@ class Recorder:
     _gaps: list[FloatArray] = field(default_factory=list)
     _block_steps: list[IntArray] = field(default_factory=list)
     _block_latencies: list[FloatArray] = field(default_factory=list)
+    _output_tokens: int = 0
     _step_fed: int = 0
     _step_kept: int = 0
 
@@ -53,7 +54,7 @@ class Recorder:
     @property
     def output_tokens(self) -> int:
         """Output tokens of the requests that ended so far."""
-        return sum(r.output_tokens for r in self._requests)
+        return self._output_tokens
 
     def on_arrival(self, specs: Sequence[RequestSpec], now_s: float, closed_loop: bool) -> None:
         """Requests reached the scheduler. In a closed loop they arrive now; in an open one when
@@ -138,6 +139,7 @@ class Recorder:
             if self.trace is not None:
                 self.trace.add_end(i, request.ended_at, request.reason)
             self._outputs[i] = request.output_ids
+            self._output_tokens += request.num_output_tokens
             counters = {name: int(values[i]) for name, values in self._counters.items()}
             self._requests.append(
                 RequestRecord(

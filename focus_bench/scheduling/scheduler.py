@@ -188,8 +188,8 @@ class Scheduler:
         for request in sorted(growing, key=lambda r: r.order):
             if request.phase is not Phase.DECODE:  # preempted for an older one
                 continue
-            slot = request.slot
-            while missing[slot] > self.pool.num_free:
+            count = int(missing[request.slot])
+            while count > self.pool.num_free:
                 victim = max(self._slots.running(), key=lambda r: r.order)
                 swap = self._preempt(victim)
                 swaps.extend([swap] if swap else [])
@@ -197,7 +197,7 @@ class Scheduler:
                 if victim is request:
                     break
             else:
-                self._slots.grow(request, int(self.state.block_start[slot]) + self.block_length)
+                self._slots.grow(request, count)
         return swaps, preemptions
 
     def _missing_pages(self) -> IntArray:
@@ -236,12 +236,9 @@ class Scheduler:
 
     def _plan_prefill(self) -> tuple[PrefillChunk, ...]:
         """Whole blocks of requests in their prefill phase, oldest first, within the budget."""
-        if self.num_running == np.count_nonzero(self._slots.decoding):
-            return ()
         budget = max(self.config.max_prefill_tokens, self.block_length)
         chunks = []
-        in_prefill = [r for r in self._slots.running() if r.phase is Phase.PREFILL]
-        for request in sorted(in_prefill, key=lambda r: r.order):
+        for request in sorted(self._slots.in_prefill(), key=lambda r: r.order):
             count = min(request.prefill_target - request.prefilled, budget)
             count = count // self.block_length * self.block_length
             if count == 0:

@@ -40,6 +40,11 @@ class Slots:
         """Requests that hold a slot, by slot."""
         return [request for request in self._requests if request is not None]
 
+    def in_prefill(self) -> list[Request]:
+        """Requests that hold a slot and do not decode yet, by slot."""
+        slots = np.flatnonzero((self._num_pages > 0) & ~self.decoding)
+        return [self.at(slot) for slot in slots.tolist()]
+
     def at(self, slot: int) -> Request:
         """The request in a slot that is not free."""
         request = self._requests[slot]
@@ -58,21 +63,19 @@ class Slots:
         """Give the request a free slot and the pages for that many tokens."""
         request.slot = self._free.pop()
         self._requests[request.slot] = request
-        self.grow(request, num_tokens)
+        self.grow(request, self._pool.pages_for(num_tokens))
 
     def missing_pages(self, num_tokens: IntArray) -> IntArray:
         """Pages [slots] that each decoding request lacks for `num_tokens[slots]` tokens."""
         missing = -(-num_tokens // self._pool.page_size) - self._num_pages
         return np.where(self.decoding, np.maximum(missing, 0), 0)
 
-    def grow(self, request: Request, num_tokens: int) -> None:
-        """Give the request the pages that it lacks; raises CapacityError if they are not free."""
-        slot = request.slot
-        held = int(self._num_pages[slot])
-        needed = max(held, self._pool.pages_for(num_tokens))
-        pages = self._pool.allocate(request.request_id, needed - held)
-        self.page_table[slot, held:needed] = pages
-        self._num_pages[slot] = needed
+    def grow(self, request: Request, num_pages: int) -> None:
+        """Give the request that many pages more; raises CapacityError if they are not free."""
+        slot, held = request.slot, int(self._num_pages[request.slot])
+        pages = self._pool.allocate(request.request_id, num_pages)
+        self.page_table[slot, held : held + num_pages] = pages
+        self._num_pages[slot] = held + num_pages
 
     def release(self, request: Request) -> None:
         """Take back slot and pages."""

@@ -7,7 +7,7 @@ from focus_bench.decoding.attention_cover import last_attended
 from focus_bench.decoding.block_state import BoolArray, IntArray
 from focus_bench.decoding.eviction import keep_all
 from focus_bench.decoding.masks import count_true
-from focus_bench.decoding.policies import EVICTION_OF_CODE, EvictionKind
+from focus_bench.decoding.policies import IDEAL_OF_CODE
 from focus_bench.scheduling.plan import Plan
 
 
@@ -26,8 +26,8 @@ def step_shape(
     the pass in which policy `ideal` finds out what it keeps, as the engine does it.
     """
     forwards = []
-    kinds = EVICTION_OF_CODE[plan.block.policy_code]
-    if count_first_pass and ((kinds == EvictionKind.IDEAL) & ~plan.feed.commit).any():
+    ideal = IDEAL_OF_CODE[plan.block.policy_code] & ~plan.feed.commit
+    if count_first_pass and ideal.any():
         # The policy's first pass, without eviction, on a copy of the cache.
         whole = keep_all(plan.block, plan.feed)
         nothing = np.zeros_like(evicting)

@@ -42,7 +42,7 @@ class SimExecutor:
             decoded = rules.decoded(block, feed, feed.positions, None)
             eviction = rules.evict_ideal(block, feed, decoded)
         else:
-            eviction = rules.evict(block, feed, None)
+            eviction = rules.evict(block, feed, None, evicting=evicting)
             decoded = rules.decoded(block, feed, eviction.kept, None)
         shape = step_shape(
             plan,

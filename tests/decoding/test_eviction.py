@@ -57,7 +57,6 @@ def test_worked_vector(progress: int, kept: list[int], progress_after: int) -> N
     result = evict(block, feed, WORKED_DELTA, config, 0)
     assert positions(result.kept[0]) == kept
     assert result.progress.tolist() == [progress_after]
-    assert result.evicted.tolist() == [True]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,6 @@ def test_non_finite_delta_evicts_nothing_of_its_row_only(bad: float) -> None:
     result = evict(block, plan_feed(block), delta, focus(), 0)
     assert positions(result.kept[0]) == list(range(8))
     assert positions(result.kept[1]) == [0, 3, 4]
-    assert result.evicted.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -185,7 +183,6 @@ def test_budget_of_all_masks_evicts_nothing(policy: str) -> None:
     result = evict(block, feed, WORKED_DELTA, config, 0)
     assert positions(result.kept[0]) == list(range(8))
     assert result.progress.tolist() == [7]  # the block's first step without eviction: B - 1
-    assert result.evicted.tolist() == [False]
 
 
 def test_fixed_budget_ignores_outliers_and_alpha() -> None:
@@ -284,7 +281,6 @@ def test_commit_pass_keeps_what_it_feeds() -> None:
     ):
         assert positions(result.kept[0]) == [4, 5, 6, 7]
         assert result.progress.tolist() == [7]
-        assert result.evicted.tolist() == [False]
 
 
 def test_ideal_keeps_what_the_step_decodes_with_both_constraints() -> None:
@@ -299,7 +295,6 @@ def test_ideal_keeps_what_the_step_decodes_with_both_constraints() -> None:
     assert positions(result.kept[1]) == [0]
     assert positions(result.kept[2]) == list(range(8))
     assert result.progress.tolist() == [6, 2, 7]
-    assert result.evicted.tolist() == [True, True, False]
 
 
 def test_traced_positions_must_be_among_the_fed() -> None:
@@ -354,10 +349,9 @@ def test_eviction_equals_the_slow_statement(
         )
         assert set(positions(result.kept[row])) == kept
         assert result.progress[row] == progress
-        assert result.evicted[row] == (kept != fed)
         needs = rows_to_evict(block, feed, config)[row]
         assert needs == (len(masked) > base)
-        assert needs or not result.evicted[row]
+        assert needs or kept == fed
 
 
 @given(case=random_blocks(), select=st.sampled_from(("top", "random", "bottom")), data=st.data())

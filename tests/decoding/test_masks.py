@@ -10,6 +10,7 @@ from focus_bench.decoding.masks import (
     last_true,
     leading_true,
     pack_masks,
+    right_neighbor,
     unpack_masks,
 )
 
@@ -34,6 +35,12 @@ def test_counts_and_ends(mask: np.ndarray) -> None:
     assert leading_true(mask).tolist() == [min(row, default=length) for row in unset]
     for values in (count_true(mask), last_true(mask), leading_true(mask)):
         assert values.dtype == np.int64
+
+
+@given(mask=masks(), at_end=st.booleans())
+def test_each_column_takes_the_value_of_the_next(mask: np.ndarray, at_end: bool) -> None:
+    shifted = right_neighbor(mask, at_end=at_end)
+    assert [row.tolist() for row in shifted] == [[*row[1:].tolist(), at_end] for row in mask]
 
 
 @given(mask=masks())

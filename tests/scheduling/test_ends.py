@@ -272,7 +272,7 @@ class ScriptedSteps:
             progress=eviction.progress,
             decoded=decoded,
             tokens=self.tokens[None, :],
-            evicting=eviction.evicted,
+            evicting=np.zeros(1, dtype=bool),
             timing=StepTiming(duration_s=0.0),
         )
         report = self.scheduler.commit(plan, outcome)
