@@ -1,11 +1,12 @@
-"""The GPU's decode step, its kernels interpreted: the host step's decisions and tokens, all of them.
+"""The GPU's decode step, its kernels interpreted: the decisions and tokens of the host's step.
 
-tests/gpu repeats this on a GPU with larger models; here nothing but the launches is different.
+tests/gpu repeats this on a GPU with larger models; here only the launches are different.
 """
 
 from typing import Any
 
 import pytest
+import torch
 from engine_serving import (
     BATCH_INDEPENDENT_POLICIES,
     Served,
@@ -17,11 +18,18 @@ from engine_serving import (
 
 from focus_bench.core.config import ImportanceConfig, PointConfig
 from focus_bench.core.errors import UsageError
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.workload import RequestSpec
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.device_step import DeviceStep
 from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.models.base import BlockDiffusionModel
+from focus_bench.engine.models.sdar import SdarModel, build, tensor_shapes
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="kernels are compiled here; tests/gpu runs them"
+)
 
 
 def with_kernels(
@@ -44,7 +52,7 @@ def both(policy: str, page_size: int = 8, **settings: Any) -> tuple[Served, Serv
 
 
 @pytest.mark.usefixtures("decisive_margins")
-@pytest.mark.parametrize("policy", (*BATCH_INDEPENDENT_POLICIES, "adaptive"))
+@pytest.mark.parametrize("policy", [*BATCH_INDEPENDENT_POLICIES, "adaptive"])
 def test_kernels_decode_as_the_host_does(policy: str) -> None:
     by_kernels, on_host = both(policy, focus_min_batch=2)
     assert by_kernels.forwards == on_host.forwards
@@ -97,3 +105,57 @@ def test_a_small_head_dim_is_refused_by_name() -> None:
 
     with pytest.raises(UsageError, match=r"head_dim of .*: 8 .*even numbers from 16 to 256"):
         with_kernels(Small(), cache, point)  # type: ignore[arg-type]
+
+
+SHAPES = {
+    "head_dim 48": {"head_dim": 48},
+    "head_dim 80": {"head_dim": 80},
+    "head_dim 96": {"head_dim": 96},
+    "head_dim 256": {"head_dim": 256},
+    "7 heads a group": {"num_q_heads": 7},
+    "6 heads a group": {"num_q_heads": 12, "num_kv_heads": 2},
+}
+
+
+@pytest.mark.usefixtures("decisive_margins")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fault_17_odd_shapes_decode_as_the_host_does(shape: str) -> None:
+    model = model_of({"head_dim": 16, **SHAPES[shape]})
+    assert_decodes_as_the_host_does(model, make_requests([5, 2], [6, 3]), block_length=4)
+
+
+@pytest.mark.usefixtures("decisive_margins")
+def test_fault_17_blocks_of_64() -> None:
+    assert_decodes_as_the_host_does(
+        model_of({"head_dim": 16}), make_requests([3], 4), block_length=64
+    )
+
+
+def model_of(shape: dict[str, int]) -> SdarModel:
+    """A model of two layers, wide awake: weights of 0.02 would make near-ties of everything."""
+    spec = ModelSpec(
+        name="odd",
+        num_layers=2,
+        hidden_size=40,
+        intermediate_size=24,
+        vocab_size=101,
+        mask_token_id=96,
+        dtype="float32",
+        **{"num_q_heads": 2, "num_kv_heads": 1, **shape},
+    )
+    random = torch.Generator().manual_seed(0)
+    weights = {
+        name: torch.randn(size, generator=random) * 0.3 + (len(size) == 1)
+        for name, size in tensor_shapes(spec).items()
+    }
+    return build(spec, weights.__getitem__)
+
+
+def assert_decodes_as_the_host_does(
+    model: SdarModel, requests: tuple[RequestSpec, ...], *, block_length: int
+) -> None:
+    point = make_point("focus", block_length=block_length, batch_size=2, page_size=8)
+    by_kernels = serve(model, point, requests, make_executor=with_kernels)
+    on_host = serve(model, point, requests)
+    assert by_kernels.forwards == on_host.forwards
+    assert any(f.kept != f.fed for forwards in on_host.forwards.values() for f in forwards)
