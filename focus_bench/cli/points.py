@@ -27,6 +27,7 @@ def points_from_flags(
     base = PointConfig(
         engine=engine_of(flags, device=device),
         decode=DecodeConfig(
+            policy="baseline",  # with which every other setting goes; the axes name the real ones
             steps=flags.steps,
             retain=flags.retain,
             select=flags.select,
@@ -38,6 +39,7 @@ def points_from_flags(
             page_size=flags.page_size,
             num_pages=flags.num_pages,
             max_prefill_tokens=flags.max_prefill_tokens,
+            steps_per_round=flags.steps_per_round,
             stop_tokens=not flags.ignore_eos,
             repetition_guard=flags.repetition_guard,
         ),

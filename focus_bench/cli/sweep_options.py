@@ -103,6 +103,9 @@ class PointFlags(OutputFlags, DecodingFlags, WorkloadFlags, ModelFlags, Sampling
         int | None, whole(SCHEDULING, "Pages of the KV cache.", shown="what memory allows")
     ] = None
     max_prefill_tokens: A[int, whole(SCHEDULING, "Most prompt tokens in a step.")] = 8192
+    steps_per_round: A[
+        int, whole(SCHEDULING, "Decode steps between admissions of waiting requests (baseline).")
+    ] = 1
     goodput: A[
         list[str] | None,
         flag(

@@ -178,7 +178,8 @@ class SchedulerConfig:
     """Batching and paging (algorithm section 5).
 
     `num_pages` None: as many as the executor has memory for (engine) or as the hardware profile
-    says (simulator). `stop_tokens` and `repetition_guard` are off under synthetic acceptance.
+    says (simulator). `steps_per_round`: decode steps from one admission of waiting requests to the
+    next (policy baseline). `stop_tokens` and `repetition_guard` are off under synthetic acceptance.
     """
 
     kind: str = "continuous"
@@ -186,6 +187,7 @@ class SchedulerConfig:
     page_size: int = 64
     num_pages: int | None = None
     max_prefill_tokens: int = 8192
+    steps_per_round: int = 1
     stop_tokens: bool = True
     include_stop_token: bool = True
     repetition_guard: bool = True
@@ -197,6 +199,7 @@ class SchedulerConfig:
         if self.num_pages is not None:
             check_range("--num-pages", self.num_pages, low=1)
         check_range("--max-prefill-tokens", self.max_prefill_tokens, low=1)
+        check_range("--steps-per-round", self.steps_per_round, low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,6 +291,11 @@ class PointConfig:
                 "--unmasking-strategy",
                 strategy,
                 "low_confidence_dynamic with --acceptance synthetic, which replaces it",
+            )
+        rounds = self.scheduler.steps_per_round
+        if rounds > 1 and self.decode.policy != "baseline":
+            raise UsageError(
+                "--steps-per-round", rounds, f"1 with --policy {self.decode.policy}; more: baseline"
             )
         if self.decode.policy == "fast-dllm-v2":
             raise UsageError(

@@ -52,6 +52,7 @@ def summary_row(result: PointResult) -> dict[str, Cell]:
         "select": decode.select if decode.policy == "focus-fixed" else None,
         "scheduler": scheduler.kind,
         "page_size_tokens": scheduler.page_size,
+        "steps_per_round": scheduler.steps_per_round,
         "num_prompts": workload.num_prompts,
         "max_new_tokens": workload.max_new_tokens,
         "max_concurrency": workload.max_concurrency,

@@ -69,6 +69,11 @@ _SETTINGS = (
     _Setting(name="scheduler", heading="scheduler", get=lambda p: p.scheduler.kind),
     _Setting(name="page size", heading="page\nsize", get=lambda p: p.scheduler.page_size),
     _Setting(name="pages", heading="pages", get=lambda p: p.scheduler.num_pages or ""),
+    _Setting(
+        name="steps per round",
+        heading="round",
+        get=lambda p: p.scheduler.steps_per_round if p.scheduler.steps_per_round > 1 else "",
+    ),
     _Setting(name="requests/s", heading="req/s\nasked", get=lambda p: p.workload.request_rate),
     _Setting(
         name="max concurrency", heading="conc.", get=lambda p: p.workload.max_concurrency or ""

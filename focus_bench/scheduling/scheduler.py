@@ -73,6 +73,7 @@ class Scheduler:
         self._admitted: list[int] = []
         self._next_order = 0
         self._step = 0
+        self._round_left = 0  # steps until the queue is looked at again
         self._in_flight: Plan | None = None
         self._abort_after_step: set[int] = set()
 
@@ -147,9 +148,11 @@ class Scheduler:
         """The next step, or None if nothing can run (no request, or all wait for arrivals)."""
         if self._in_flight is not None:
             raise RuntimeError("the previous plan was not committed")
-        swap_out, preemptions = self._make_room()
-        swap_in = [] if swap_out else self._admit()
-        prefill = self._plan_prefill()
+        missing = self._missing_pages()
+        visits = self._visits(missing)
+        swap_out, preemptions = self._make_room(missing)
+        swap_in = self._admit() if visits and not swap_out else []
+        prefill = self._plan_prefill() if visits else ()
         rows = np.flatnonzero(self._slots.decoding)
         if not len(rows) and not prefill:
             if self._waiting:
@@ -174,16 +177,23 @@ class Scheduler:
         )
         self._dropped_swaps.clear()
         self._step += 1
+        self._round_left = (self.config.steps_per_round if visits else self._round_left) - 1
         self._in_flight = plan
         return plan
 
-    def _make_room(self) -> tuple[list[Swap], int]:
-        """Give each row the page of its new block, oldest first; preempt the youngest if short.
-        Returns what is copied to the host, and how many requests were preempted.
+    def _visits(self, missing: IntArray) -> bool:
+        """Whether the next step looks at the queue: the first of a round, and every one that cannot
+        go on without (algorithm section 5). The others decode what runs and nothing else.
+        """
+        shortage = int(missing.sum()) > self.pool.num_free
+        return self._round_left == 0 or shortage or not self._slots.decoding.any()
+
+    def _make_room(self, missing: IntArray) -> tuple[list[Swap], int]:
+        """Give each row the `missing[slots]` pages of its new block, oldest first; preempt the
+        youngest if short. Returns what is copied to the host, and how many were preempted.
         """
         swaps: list[Swap] = []
         preemptions = 0
-        missing = self._missing_pages()
         growing = [self._slots.at(slot) for slot in np.flatnonzero(missing).tolist()]
         for request in sorted(growing, key=lambda r: r.order):
             if request.phase is not Phase.DECODE:  # preempted for an older one

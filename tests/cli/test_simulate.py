@@ -52,6 +52,26 @@ def test_the_default_points_and_their_folder(
     assert err.count("\n") < 20
 
 
+def test_rounds_take_more_steps_for_the_same_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for rounds in ("1", "8"):
+        folder = tmp_path / rounds
+        arguments = [*SMALL, "--policy", "baseline", "--batch-size", "2"]
+        arguments += ["--steps-per-round", rounds, "--output-dir", str(folder)]
+        assert main(arguments) == 0
+        assert ("steps per round 8" in capsys.readouterr().out) == (rounds == "8")
+        with (folder / "steps.csv").open(newline="") as file:
+            num_steps = len(list(csv.DictReader(file)))
+        (row,) = rows(folder)
+        found.append((row["steps_per_round"], row["total_output_tokens"], num_steps))
+    (_, tokens, few), (_, same_tokens, many) = found
+    assert [entry[0] for entry in found] == ["1", "8"]
+    assert tokens == same_tokens
+    assert many > few
+
+
 def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ONE, "--quiet", "--output-dir", str(tmp_path / "out")]) == 0
     assert capsys.readouterr() == ("", "")

@@ -37,6 +37,11 @@ def error_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--threshold", "0"], ["--threshold", "0", "> 0"]),
         (["--policy", "baseline,focsu"], ["--policy", "'focsu'", "baseline, delayed-cache"]),
         (["--policy", "fast-dllm-v2"], ["--policy", "'fast-dllm-v2'", "shifted logits"]),
+        (
+            ["--policy", "baseline,focus", "--steps-per-round", "4"],
+            ["--steps-per-round", "4", "--policy focus"],
+        ),
+        (["--policy", "baseline", "--steps-per-round", "0"], ["--steps-per-round", "0", ">= 1"]),
         (["--model", "sdar-9b"], ["--model", "'sdar-9b'", "dummy-tiny, sdar-8b"]),
         (["--dataset", "sharedgpt"], ["--dataset", "'sharedgpt'", "sharegpt, wildchat"]),
         (["--dataset", "gsm8k"], ["--dataset", "'gsm8k'", "--dataset-path"]),

@@ -46,6 +46,7 @@ class LockstepCase:
     kind: str = "continuous"
     num_pages: int = 200
     batch_size: int = 6
+    steps_per_round: int = 1
     acceptance: AcceptanceConfig = SCATTERED
     sizes: tuple[tuple[int, int], ...] = ()
 
@@ -79,6 +80,7 @@ CASES = (
     LockstepCase(name="small-pool", num_pages=16, arrivals="poisson"),
     LockstepCase(name="small-pool-baseline", policy="baseline", num_pages=16),
     LockstepCase(name="static", kind="static", policy="delayed-cache-neighbor"),
+    LockstepCase(name="rounds", policy="baseline", arrivals="poisson", steps_per_round=4),
 )
 
 
@@ -96,7 +98,11 @@ def run_case(case: LockstepCase, driver: Driver) -> LockstepRun:
     """Serve the case with that driver."""
     decode = DecodeConfig(policy=case.policy, block_length=8)
     config = SchedulerConfig(
-        kind=case.kind, batch_size=case.batch_size, page_size=8, max_prefill_tokens=64
+        kind=case.kind,
+        batch_size=case.batch_size,
+        page_size=8,
+        max_prefill_tokens=64,
+        steps_per_round=case.steps_per_round,
     )
     executor = FakeExecutor(
         rules=StepRules(

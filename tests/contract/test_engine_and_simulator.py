@@ -148,6 +148,20 @@ def test_a_replayed_trace_gives_the_engines_plans(
     assert any(r.preemptions for r in measured.requests) == (num_pages == 11)
 
 
+@pytest.mark.parametrize("num_pages", [60, 11])
+def test_rounds_give_the_same_plans_in_both(num_pages: int) -> None:
+    point = make_point(
+        "baseline", acceptance=AcceptanceConfig(kind="synthetic", mean=2.0, scatter=0.5)
+    )
+    scheduler = dataclasses.replace(point.scheduler, num_pages=num_pages, steps_per_round=4)
+    rounds = dataclasses.replace(point, scheduler=scheduler)
+    engine, measured, _ = measure(rounds)
+    simulator, predicted = predict(rounds)
+    assert_same_steps(engine, simulator)
+    assert ends_of(predicted) == ends_of(measured)
+    assert simulator.plans != predict(point)[0].plans
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_synthetic_decoding_gives_the_engines_plans(policy: str) -> None:
     point = make_point(

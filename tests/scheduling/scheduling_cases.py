@@ -85,6 +85,7 @@ class Harness:
         self.finished: dict[int, FinishedRequest] = {}
         self.finish_order: list[int] = []
         self.plans: list[Plan] = []
+        self.oldest_idle = 0  # steps in a row in which the oldest request did nothing
         self.failed = False  # a check failed: nothing more can be said of this run
 
     # -- driving -------------------------------------------------------------------------------
@@ -137,8 +138,9 @@ class Harness:
         return self
 
     def steps_left(self) -> int:
-        """An upper bound on the steps to the end, whatever the pool: each step, the oldest request
-        prefills at least a block, decodes at least a position or commits a block.
+        """An upper bound on the steps to the end, whatever the pool: in each step, or at least one
+        of each round, the oldest request prefills at least a block, decodes at least a position or
+        commits a block.
         """
         total = 1
         for request_id, spec in self.specs.items():
@@ -146,7 +148,7 @@ class Harness:
                 length = self.decode.block_length
                 tokens = spec.num_prompt_tokens + spec.max_new_tokens
                 total += 2 * (-(-tokens // length)) + spec.max_new_tokens + 2 * length
-        return total
+        return total * self.config.steps_per_round
 
     # -- what must always hold -----------------------------------------------------------------
 
@@ -165,7 +167,10 @@ class Harness:
         assert len(set(chunk_ids)) == len(chunk_ids)
         assert not set(chunk_ids) & set(ids), "a request decodes before its prefill is done"
         assert len(ids) + len(chunk_ids) <= self.config.batch_size
-        assert self.live[0] in {*ids, *chunk_ids}, "the oldest request does not go on"
+        # In a round's later steps nothing is prefilled, not even the oldest request.
+        goes_on = self.live[0] in {*ids, *chunk_ids}
+        self.oldest_idle = 0 if goes_on else self.oldest_idle + 1
+        assert self.oldest_idle < self.config.steps_per_round, "the oldest request does not go on"
         assert plan.prefill_tokens <= max(self.config.max_prefill_tokens, length)
         for chunk in plan.prefill:
             count = len(chunk.token_ids)
@@ -268,6 +273,7 @@ def harness(
     batch_size: int = 4,
     kind: str = "continuous",
     max_prefill_tokens: int = 8192,
+    steps_per_round: int = 1,
     acceptance: AcceptanceConfig | None = None,
     include_stop_token: bool = True,
     repetition_guard: bool = True,
@@ -279,6 +285,7 @@ def harness(
         batch_size=batch_size,
         page_size=page_size,
         max_prefill_tokens=max_prefill_tokens,
+        steps_per_round=steps_per_round,
         include_stop_token=include_stop_token,
         repetition_guard=repetition_guard,
     )

@@ -50,6 +50,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         acceptance=st.sampled_from(ACCEPTANCES),
         tightness=st.integers(0, 3),
         prefill_blocks=st.integers(1, 4),
+        steps_per_round=st.sampled_from((1, 1, 2, 5)),
         stops=st.booleans(),
         include=st.booleans(),
     )
@@ -63,6 +64,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         acceptance: AcceptanceConfig,
         tightness: int,
         prefill_blocks: int,
+        steps_per_round: int,
         stops: bool,
         include: bool,
     ) -> None:
@@ -77,6 +79,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             batch_size=batch_size,
             kind=kind,
             max_prefill_tokens=prefill_blocks * block_length + prefill_blocks % 2,
+            steps_per_round=steps_per_round,
             acceptance=acceptance,
             stop_token_ids=(STOP,) if stops else (),
             include_stop_token=include,
