@@ -7,6 +7,7 @@ import numpy as np
 
 from focus_bench.core.workload import RequestSpec, TokenArray
 from focus_bench.decoding.block_state import BlockState
+from focus_bench.scheduling.pages import PagePool
 
 
 class Phase(Enum):
@@ -80,3 +81,23 @@ def target_tokens(request: RequestSpec, *, from_data: bool) -> int:
     if from_data and request.reply_tokens is not None:
         return min(request.max_new_tokens, request.reply_tokens)
     return request.max_new_tokens
+
+
+def why_impossible(
+    request: Request, block_length: int, pool: PagePool, max_positions: int | None
+) -> str:
+    """Why a request can never be served, with the numbers; "" if it can be."""
+    if request.spec.num_prompt_tokens < 1:
+        return "the prompt is empty; allowed: at least 1 token"
+    if request.target_tokens < 1:
+        return f"max_new_tokens is {request.target_tokens}; allowed: at least 1"
+    tokens = request.max_tokens(block_length)
+    if max_positions is not None and tokens > max_positions:
+        return f"needs {tokens} positions; allowed: {max_positions} of the model"
+    pages = pool.pages_for(tokens)
+    if pages > pool.num_pages:
+        return (
+            f"needs {pages} pages of {pool.page_size} tokens; allowed: "
+            f"{pool.num_pages}, the whole pool"
+        )
+    return ""

@@ -24,7 +24,7 @@ from focus_bench.scheduling.plan import (
     PrefillChunk,
     Swap,
 )
-from focus_bench.scheduling.request import Phase, Request, target_tokens
+from focus_bench.scheduling.request import Phase, Request, target_tokens, why_impossible
 from focus_bench.scheduling.slots import Slots
 
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
@@ -109,11 +109,11 @@ class Scheduler:
             prefill_target=first_block,
         )
         self._next_order += 1
-        problem = self._why_impossible(request)
+        problem = why_impossible(request, block_length, self.pool, self._max_positions)
         if problem:
             self._report_finished(request, "error", problem, _NO_TOKENS, ended_at=0)
             return
-        self._slots.widen(request.max_tokens(self.block_length))
+        self._slots.widen(request.max_tokens(block_length))
         self._requests[spec.request_id] = request
         self._waiting.append(request)
 
@@ -430,22 +430,6 @@ class Scheduler:
     def _shown_tokens(self, count: int, reason: str) -> int:
         """Output tokens that the user sees of an output that ended after `count`."""
         return count - (reason == "stop" and not self.config.include_stop_token)
-
-    def _why_impossible(self, request: Request) -> str:
-        if request.spec.num_prompt_tokens < 1:
-            return "the prompt is empty; allowed: at least 1 token"
-        if request.target_tokens < 1:
-            return f"max_new_tokens is {request.target_tokens}; allowed: at least 1"
-        tokens = request.max_tokens(self.block_length)
-        if self._max_positions is not None and tokens > self._max_positions:
-            return f"needs {tokens} positions; allowed: {self._max_positions} of the model"
-        pages = self.pool.pages_for(tokens)
-        if pages > self.pool.num_pages:
-            return (
-                f"needs {pages} pages of {self.pool.page_size} tokens; allowed: "
-                f"{self.pool.num_pages}, the whole pool"
-            )
-        return ""
 
     def _visible_tokens(self, request: Request) -> int:
         """Output tokens without gaps so far, from the request's own state."""
