@@ -57,6 +57,14 @@ class DeviceFlags(ModelFlags):
     """Which model runs on which device of this machine."""
 
     device: A[str, flag(MODEL, "auto (a GPU if there is one), cpu or cuda.")] = "auto"
+    cuda_graphs: A[
+        str,
+        flag(
+            MODEL,
+            "Whether a GPU replays captured CUDA graphs: auto (steps of up to 1,024 tokens), on "
+            "or off.",
+        ),
+    ] = "auto"
     threads: A[
         int | None,
         whole(

@@ -74,6 +74,7 @@ def engine_of(flags: ModelFlags, *, device: str) -> EngineConfig:
         gpu_memory_utilization=flags.gpu_memory_utilization,
         mask_token_id=flags.mask_token_id,
         threads=flags.threads if isinstance(flags, DeviceFlags) else None,
+        cuda_graphs=flags.cuda_graphs if isinstance(flags, DeviceFlags) else "auto",
     )
 
 

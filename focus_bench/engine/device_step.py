@@ -1,4 +1,4 @@
-"""Decode steps on a GPU: kernels for every irregular part, one readback between eviction and suffix.
+"""Decode steps on a GPU: kernels for what is irregular, one readback between eviction and suffix.
 
 The rules are those of decoding/, which the selection kernel equals; host_step.py is the reference.
 Knows buffers, graphs and launches; the layers are the stack's.
@@ -112,6 +112,7 @@ class DeviceStep:
         )
         capacity = max_rows * self._block_length
         pinned = self._device.type == "cuda"
+        self._evicted = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]
         kept_shape = max_rows, self._block_length
         self._readback = _Readback(
             totals=torch.zeros(2, dtype=torch.int32, pin_memory=pinned),
@@ -179,7 +180,8 @@ class DeviceStep:
                 self._importance(first)
             if kept_size.num_fed < size.num_fed:
                 self._compact_given(first)
-        timer.end("eviction")
+        if ranks or given is None:
+            timer.end("eviction")
         if kept_size.num_fed < size.num_fed or given is None:
             hidden = self._later_kept(kept_size)
             head_rows = self._compacted.head_rows
@@ -432,7 +434,9 @@ class DeviceStep:
         back = self._readback
         back.totals.copy_(self._compacted.totals, non_blocking=True)
         back.kept.copy_(self._selected.kept, non_blocking=True)
-        _wait(self._device)
+        if self._evicted is not None:
+            self._evicted.record()
+            self._evicted.synchronize()
         num_kept, num_head = back.totals.tolist()
         kept = back.kept.numpy()[: size.num_rows].astype(np.bool_)
         return StepSize(num_rows=size.num_rows, num_fed=num_kept, num_head=num_head), kept
@@ -466,17 +470,8 @@ class DeviceStep:
             back.tokens[:num_head].copy_(drawn, non_blocking=True)
             back.confidence[:num_head].copy_(sure, non_blocking=True)
         timer.end("head")
-        _wait(self._device)
+        timer.wait()
         if num_head:
             tokens[candidates] = self._readback.tokens.numpy()[:num_head]
             confidence[candidates] = self._readback.confidence.numpy()[:num_head]
         return StepResult(eviction=eviction, tokens=tokens, confidence=confidence)
-
-
-def _wait(device: torch.device) -> None:
-    """Wait for what the stream holds so far (on a CPU, where kernels are interpreted: nothing)."""
-    if device.type != "cuda":
-        return
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    event.synchronize()

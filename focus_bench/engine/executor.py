@@ -48,6 +48,7 @@ class EngineExecutor:
         self._rules = rules
         self._step = step or HostStep(model, cache, rules, sampling)
         self._host_copies: dict[int, KVSlots] = {}
+        self._events: list[torch.cuda.Event] = []
 
     @classmethod
     def for_point(
@@ -65,7 +66,7 @@ class EngineExecutor:
                 cache,
                 rules,
                 point.sampling,
-                max_rows=point.scheduler.batch_size,
+                max_rows=min(point.scheduler.batch_size, cache.num_pages),
                 cuda_graphs=point.engine.cuda_graphs,
             )
         return cls(model, cache, rules, point.sampling, step=step)
@@ -81,9 +82,10 @@ class EngineExecutor:
     @torch.inference_mode()
     def execute(self, plan: Plan) -> Outcome:
         """Swap, prefill and decode as planned."""
-        timer = StepTimer(self._device)
-        self._swap(plan)
-        timer.end("swap")
+        timer = StepTimer(self._device, self._events)
+        if plan.swap_out or plan.swap_in or plan.dropped_swaps:
+            self._swap(plan)
+            timer.end("swap")
         if plan.prefill:
             self._step.prefill(plan)
             timer.end("prefill")
@@ -120,7 +122,7 @@ class EngineExecutor:
             decodable_now = rules.decoded(block, feed, first.eviction.kept, safe)
             given = rules.evict_ideal(block, feed, decodable_now)
         elif rules.exact_replay or not evicting.any():
-            given = rules.evict(block, feed, None)
+            given = rules.evict(block, feed, None, evicting=evicting)
         result = self._forward(plan, evicting, given, timer)
         kept = result.eviction.kept
         errors = _confidence_errors(plan, kept & feed.decodable, result.confidence)

@@ -170,7 +170,9 @@ class HostStep:
         forward.prefix()
         timer.end("prefix")
         delta = self._delta(plan, forward, evicting) if evicting.any() else None
-        eviction = self._rules.evict(block, feed, delta) if given is None else given
+        eviction = given
+        if eviction is None:
+            eviction = self._rules.evict(block, feed, delta, evicting=evicting)
         timer.end("eviction")
         attended = self._rules.last_attended(block, feed, eviction)
         hidden = forward.suffix(eviction.kept[feed.positions], attended)

@@ -36,7 +36,7 @@ class LayerStack(Protocol):
         """Queries [T, Hq, D]; writes the rows' keys and values into `slots` [T] of the layer."""
 
     def finish(self, layer: int, hidden: Tensor, attention: Tensor) -> Tensor:
-        """The layer's output, given its input (which may be overwritten) and attention [T, Hq D]."""
+        """The layer's output, given its input (may be overwritten) and attention [T, Hq D]."""
 
     def normed(self, hidden: Tensor) -> Tensor:
         """The last layer's output [R, h] after the final norm."""

@@ -14,17 +14,24 @@ PHASES = ("swap", "prefill", "prefix", "eviction", "suffix", "head")
 
 
 class StepTimer:
-    """Phases of one step; each `end(phase)` closes the time since the previous mark."""
+    """Phases of one step; each `end(phase)` closes the time since the previous mark.
 
-    def __init__(self, device: torch.device) -> None:
+    `events`: those of an earlier timer that is finished, to be used again; new ones are added.
+    """
+
+    def __init__(self, device: torch.device, events: list[torch.cuda.Event] | None = None) -> None:
         self._on_gpu = device.type == "cuda"
+        self._events = [] if events is None else events
         self._start_s = time.perf_counter()
-        self._marks: list[tuple[str, float | torch.cuda.Event]] = [("", self._mark())]
+        self._marks: list[tuple[str, float | torch.cuda.Event]] = []
+        self.end("")
 
     def _mark(self) -> float | torch.cuda.Event:
         if not self._on_gpu:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
+        if len(self._marks) == len(self._events):
+            self._events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+        event = self._events[len(self._marks)]
         event.record()
         return event
 
@@ -32,11 +39,15 @@ class StepTimer:
         """The time since the last mark belongs to `phase` ("host" for the rest)."""
         self._marks.append((phase, self._mark()))
 
-    def finish(self) -> StepTiming:
-        """The step is over (its last mark is waited for here)."""
+    def wait(self) -> None:
+        """Wait until a GPU has reached the last mark."""
         last = self._marks[-1][1]
         if isinstance(last, torch.cuda.Event):
             last.synchronize()
+
+    def finish(self) -> StepTiming:
+        """The step is over (its last mark is waited for here)."""
+        self.wait()
         duration_s = time.perf_counter() - self._start_s
         seconds = dict.fromkeys(PHASES, 0.0)
         for (_, begin), (phase, end) in zip(self._marks, self._marks[1:], strict=False):

@@ -86,11 +86,15 @@ def decisive_margins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Margins]:
         return decoded(self, block, feed, kept, confidence)
 
     def probed_evict(
-        self: StepRules, block: BlockState, feed: Feed, model_delta: np.ndarray | None
+        self: StepRules,
+        block: BlockState,
+        feed: Feed,
+        model_delta: np.ndarray | None,
+        **options: Any,
     ) -> Eviction:
         if self.needs_model_importance and model_delta is not None:
             _add_selection(margins, self, block, feed, model_delta)
-        return evict(self, block, feed, model_delta)
+        return evict(self, block, feed, model_delta, **options)
 
     monkeypatch.setattr(host_step, "sample", probed_sample)
     monkeypatch.setattr(StepRules, "decoded", probed_decoded)
