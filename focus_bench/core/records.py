@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SOURCES = ("measured", "predicted", "published")
 FINISH_REASONS = ("stop", "length", "repetition", "error", "aborted")
 
