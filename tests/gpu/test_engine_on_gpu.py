@@ -26,7 +26,7 @@ from torch import Tensor
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, ImportanceConfig
 from focus_bench.core.errors import CapacityError, UsageError
 from focus_bench.core.model_spec import PRESETS, ModelSpec
-from focus_bench.engine import device_step
+from focus_bench.engine import device_head
 from focus_bench.engine.device import torch_dtype
 from focus_bench.engine.models import sdar
 from focus_bench.engine.runner import run_point
@@ -113,14 +113,14 @@ def test_bfloat16_runs_end_to_end_with_finite_confidences(
     policy: str, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confidences: list[Tensor] = []
-    head = device_step.unmask_head
+    head = device_head.unmask_head
 
     def watched(*args: Any, **options: Any) -> tuple[Tensor, Tensor]:
         tokens, confidence = head(*args, **options)
         confidences.append(confidence)
         return tokens, confidence
 
-    monkeypatch.setattr(device_step, "unmask_head", watched)
+    monkeypatch.setattr(device_head, "unmask_head", watched)
     model = on_gpu(random_model(), "bfloat16")
     point = make_point(policy, num_pages=12, temperature=temperature)
     served = serve(model, point, make_requests(PROMPTS, OUTPUTS))
