@@ -91,13 +91,36 @@ class RequestRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EnvironmentSample:
+    """The GPU's state at one moment; None marks what its driver does not tell.
+
+    `time_s` counts from the run's start: the first sample is taken just before it, the last just
+    after the end. `power_w`: of the board, which the driver may average over up to a second;
+    `energy_j`: the driver's running total since it was loaded. `clock_reasons`: why the clocks are
+    what they are, by the names that nvidia-smi gives its fields.
+    """
+
+    time_s: float
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+    energy_j: float | None
+    clock_reasons: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """Everything one executor did for one point.
 
     `step_fed_tokens`/`step_kept_tokens` exclude commit passes (for retained_fraction).
-    `steps_per_block`: decode steps of every closed block. `group_gaps_s`: seconds between visible
-    groups of tokens of one request. `output_ids` maps request id to its token ids (engine only).
+    `steps_per_block`: decode steps of every closed block. `tokens_per_step_counts[i]`: decode steps
+    of a sequence (no commit passes) that decoded i positions. `group_gaps_s`: seconds between
+    visible groups of tokens of one request. `output_ids` maps request id to its token ids (engine
+    only).
     `notes`: what the run did not measure, shown in every output. `settings`: device and versions.
+    `environment`: samples of the GPU in order of time; none without a GPU or without its driver's
+    library.
     """
 
     source: str
@@ -110,8 +133,12 @@ class RunRecord:
     group_gaps_s: npt.NDArray[np.float64]
     block_latencies_s: npt.NDArray[np.float64]
     num_pages: int
+    tokens_per_step_counts: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(0, dtype=np.int64)
+    )
     peak_memory_bytes: int | None = None
     requested_rate: float = float("inf")
     output_ids: Mapping[int, npt.NDArray[np.int32]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    environment: tuple[EnvironmentSample, ...] = ()

@@ -50,6 +50,8 @@ class PointMetrics:
     `tokens_per_step`: decoded positions per decode step of a sequence (commit passes left out).
     `processed_per_decoded`: positions fed through layers >= 2, commit passes included, per decoded
     position (paper, Table 5); `processed_shallow_per_decoded`: the same for layers 0-1.
+    `tokens_per_step_counts[i]`: decode steps of a sequence that decoded i positions;
+    `steps_per_block_counts[i]`: blocks that took i decode steps.
     `retained_fraction`: kept / fed positions of decode steps. `tpot_s` is over requests with at
     least two output tokens. `schedule_time_s`: mean host time of scheduling a step.
     `reached_request_rate`: arrivals per second as the driver let them in (None unless a finite rate
@@ -93,6 +95,8 @@ class PointMetrics:
     model_flops_utilization: float | None
     model_bandwidth_utilization: float | None
     output_digest: str
+    tokens_per_step_counts: tuple[int, ...] = ()
+    steps_per_block_counts: tuple[int, ...] = ()
 
 
 def compute_metrics(
@@ -148,6 +152,8 @@ def compute_metrics(
             None if work is None else ratio(work.moved_bytes, work.peak_bytes_per_s * duration)
         ),
         output_digest=_digest(run),
+        tokens_per_step_counts=tuple(run.tokens_per_step_counts.tolist()),
+        steps_per_block_counts=tuple(np.bincount(run.steps_per_block).tolist()),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from focus_bench.core.config import MAX_BLOCK_LENGTH
 from focus_bench.core.records import RequestRecord, RunRecord, StepRecord
 from focus_bench.core.workload import RequestSpec, TokenArray, Workload
 from focus_bench.decoding.block_state import IntArray
@@ -44,6 +45,7 @@ class Recorder:
         self._first_token = np.full(size, np.nan)
         self._last_visible = np.full(size, np.nan)
         self._block_started = np.full(size, np.nan)
+        self._tokens_per_step = np.zeros(MAX_BLOCK_LENGTH + 1, dtype=np.int64)
         self._counters = {name: np.zeros(size, dtype=np.int64) for name in _COUNTERS}
 
     @property
@@ -87,6 +89,7 @@ class Recorder:
         counters["shallow"][ids] += fed
         counters["deep"][ids] += kept
         counters["decoded"][ids] += decoded
+        self._tokens_per_step += np.bincount(decoded[~commit], minlength=MAX_BLOCK_LENGTH + 1)
         fed_tokens, kept_tokens = int(fed.sum()), int(kept.sum())
         self._step_fed += fed_tokens - int(fed[commit].sum())
         self._step_kept += kept_tokens - int(kept[commit].sum())
@@ -176,6 +179,7 @@ class Recorder:
             group_gaps_s=np.concatenate([np.zeros(0), *self._gaps]),
             block_latencies_s=np.concatenate([np.zeros(0), *self._block_latencies]),
             num_pages=num_pages,
+            tokens_per_step_counts=np.trim_zeros(self._tokens_per_step, "b"),
             requested_rate=self.workload.request_rate,
             output_ids=self._outputs,
         )

@@ -58,6 +58,7 @@ def test_latencies_of_one_request():
     assert metrics.group_gap_s.count == 2
     assert metrics.block_latency_s.p99 == 2.5
     assert metrics.steps_per_block.p50 == 5.0
+    assert metrics.steps_per_block_counts == (0, 0, 0, 0, 0, 1)
 
 
 def test_ratios_are_over_all_requests_and_leave_out_what_the_record_leaves_out():

@@ -179,6 +179,7 @@ def test_records_of_one_request_by_hand() -> None:
     assert run.group_gaps_s.tolist() == pytest.approx([2 * step_s])
     assert run.block_latencies_s.tolist() == pytest.approx([2 * step_s])
     assert run.steps_per_block.tolist() == [1]
+    assert run.tokens_per_step_counts.tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 1]  # 5, then 8
     assert run.duration_s == request.finished_s
     prompt = make_request(0, 11, 8)
     assert len(run.output_ids[0]) == 8
@@ -199,6 +200,9 @@ def test_totals_of_steps_and_of_requests_agree(policy: str, num_pages: int) -> N
     assert sum(r.processed_shallow_tokens for r in requests) == sum(s.fed_tokens for s in steps)
     assert sum(r.processed_deep_tokens for r in requests) == sum(s.kept_tokens for s in steps)
     assert sum(r.decoded_tokens for r in requests) == sum(s.decoded_tokens for s in steps)
+    counts = run.tokens_per_step_counts
+    assert counts.sum() == sum(r.decode_steps for r in requests)
+    assert counts @ range(len(counts)) == sum(r.decoded_tokens for r in requests)
     forwards = sum(r.decode_steps + r.commit_passes for r in requests)
     assert forwards == sum(s.num_rows for s in steps)
     assert sum(r.commit_passes for r in requests) == sum(s.commit_rows for s in steps)
