@@ -4,20 +4,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
-_T_975 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
+from focus_bench.report.statistics import CONFIDENCE, t_quantile
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
     """Of `count` repeats: mean, sample standard deviation, 95 % t-interval of the mean.
 
-    Fewer than two repeats have neither deviation nor interval; none at all have no mean. Above 31
-    repeats the interval uses the value for 30 degrees of freedom, which is slightly wide.
+    Fewer than two repeats have neither deviation nor interval; none at all have no mean.
     """
 
     count: int
@@ -34,5 +28,19 @@ class Spread:
             mean = values[0] if values else None
             return cls(count=count, mean=mean, std=None, ci95_low=None, ci95_high=None)
         mean, std = statistics.fmean(values), statistics.stdev(values)
-        half = _T_975[min(count - 1, len(_T_975)) - 1] * std / count**0.5
+        half = t_quantile(0.5 + 0.5 * CONFIDENCE, count - 1) * std / count**0.5
         return cls(count=count, mean=mean, std=std, ci95_low=mean - half, ci95_high=mean + half)
+
+    @property
+    def half_width_percent(self) -> float | None:
+        """Half of the interval in percent of the mean: how far chance may have moved the mean."""
+        if self.mean is None or self.ci95_high is None or self.mean == 0.0:
+            return None
+        return 100.0 * abs((self.ci95_high - self.mean) / self.mean)
+
+    @property
+    def cv_percent(self) -> float | None:
+        """Coefficient of variation in percent: how far one run is from the mean, typically."""
+        if self.mean is None or self.std is None or self.mean == 0.0:
+            return None
+        return 100.0 * abs(self.std / self.mean)
