@@ -91,6 +91,7 @@ def test_splits_meet_in_a_poisoned_workspace(
     assert not workspace.counters.any()
     used = 3 * split_k * 32 * 32 if split_k > 1 else 0
     assert workspace.partials[used:].isnan().all()
+    assert workspace.partials[:used].isfinite().all()
 
 
 def test_half_precision(kernel_device: torch.device) -> None:
@@ -216,7 +217,11 @@ def test_tunings_of_a_large_model_fill_the_device_and_fit_the_shared_workspace()
             assert k % tuning.block_k == 0
             tiles = n // tuning.block_n
             programs = tiles * tuning.split_k
-            assert programs >= 120  # an H200 has 132 multiprocessors
+            # All resident at once on the 132 multiprocessors of an H200: so many with all their
+            # stages, and what CUDA reserves, fit on one.
+            stage = 2 * tuning.block_k * (tuning.block_n + block_rows(m))
+            resident = 227 * 1024 // (tuning.num_stages * stage + 1024)
+            assert 120 <= programs <= 132 * resident
             if tuning.split_k > 1:
                 floats = programs * tuning.block_n * block_rows(m)
                 workspace.check(floats, tiles, torch.device("cpu"))

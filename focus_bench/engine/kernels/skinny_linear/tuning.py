@@ -6,7 +6,7 @@ import torch
 import triton
 
 _NUM_SMS = 132  # of an H200; another number costs balance only
-_PROGRAMS_PER_SM = 2
+_PROGRAMS_PER_SM = 3
 _MIN_BLOCKS = 4  # of depth per split: fewer do not fill the pipeline
 _MAX_SPLIT_K = 8
 
@@ -29,29 +29,25 @@ def block_rows(m: int) -> int:
 
 def tuning_for(m: int, n: int, k: int, dtype: torch.dtype) -> Tuning:
     """Meta-parameters for x [m, k] and weight [n, k]."""
-    if dtype == torch.float32:  # no tensor cores: small tiles, or the operands leave the registers
-        return Tuning(
-            block_n=32, block_k=32, split_k=_split_k(n, k, 32, 32), num_warps=4, num_stages=3
-        )
-    # To be measured. Every stage holds a piece of weight (16 KiB) and one of x; two programs with
-    # all their stages fit on an SM.
+    # Float32 uses no tensor cores, and rows that are not aligned arrive element by element: there
+    # the operands lie in registers, and only small tiles fit.
+    if dtype == torch.float32 or k % 16 != 0:
+        block_n, block_k, num_stages = 32, 32, 3
+    # To be measured. Three programs with all their stages fit on an SM.
+    elif block_rows(m) == 64:
+        block_n, block_k, num_stages = 64, 64, 4
+    else:
+        block_n, block_k, num_stages = 64, 128, 3
     return Tuning(
-        block_n=64,
-        block_k=128,
-        split_k=_split_k(n, k, 64, 128),
+        block_n=block_n,
+        block_k=block_k,
+        split_k=_split_k(triton.cdiv(n, block_n), triton.cdiv(k, block_k)),
         num_warps=4,
-        num_stages=3 if block_rows(m) == 64 else 4,
+        num_stages=num_stages,
     )
 
 
-def _split_k(n: int, k: int, block_n: int, block_k: int) -> int:
-    """The most splits, of 1, 2, 4 and 8, with which all programs are resident at once."""
-    tiles = triton.cdiv(n, block_n)
-    split_k = 1
-    while (
-        split_k < _MAX_SPLIT_K
-        and 2 * split_k * tiles <= _PROGRAMS_PER_SM * _NUM_SMS
-        and 2 * split_k * _MIN_BLOCKS * block_k <= k
-    ):
-        split_k *= 2
-    return split_k
+def _split_k(tiles: int, blocks: int) -> int:
+    """Splits with which all programs are resident at once, and the longest is shortest."""
+    most = min(_MAX_SPLIT_K, _PROGRAMS_PER_SM * _NUM_SMS // tiles, blocks // _MIN_BLOCKS)
+    return min(range(1, max(1, most) + 1), key=lambda split: (-(-blocks // split), split))
