@@ -3,6 +3,8 @@
 The one place for these words: run records, tables, CSV rows and plots all take them from here.
 """
 
+from collections.abc import Sequence
+
 from focus_bench.core.config import PointConfig
 from focus_bench.core.model_spec import BUNDLED_MODELS, PRESETS
 from focus_bench.core.workload import BUNDLED_TASKS, CALLER, Provenance
@@ -29,6 +31,11 @@ def point_labels(
     if provenance.synthetic:
         labels.append(f"synthetic data ({provenance.dataset})")
     return tuple(labels)
+
+
+def throttling_labels(reasons: Sequence[str]) -> tuple[str, ...]:
+    """The label of a measurement on a GPU that was slower than its settings allow, if it was."""
+    return (f"GPU throttled ({', '.join(reasons)})",) if reasons else ()
 
 
 def _domain_labels(model: str, provenance: Provenance) -> list[str]:

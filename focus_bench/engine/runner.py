@@ -21,6 +21,7 @@ from focus_bench.core.workload import Provenance, RequestSpec, TokenArray, Workl
 from focus_bench.decoding.policies import POLICIES, get_policy
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.engine.device import device_name
+from focus_bench.engine.environment import GpuSampler
 from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.memory import check_pages_fit, memory_budget_bytes, num_pages_that_fit
@@ -82,12 +83,14 @@ def run_point(
     )
     if model.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(model.device)
-    duration_s = run_wall_clock(loop, clock=WallClock(), on_progress=on_progress)
+    with GpuSampler(_gpu_uuid(model.device)) as sampler:
+        duration_s = run_wall_clock(loop, clock=WallClock(), on_progress=on_progress)
     record = dataclasses.replace(
         loop.recorder.finish(duration_s, num_pages),
         peak_memory_bytes=_peak_memory_bytes(model.device),
         notes=run_notes(point, workload),
         settings=device_settings(model),
+        environment=sampler.samples,
     )
     return record, loop.recorder.finished_trace()
 
@@ -178,6 +181,11 @@ def _num_pages(model: BlockDiffusionModel, point: PointConfig, workload: Workloa
         budget_bytes=budget,
         wanted_pages=pages_wanted(point, workload),
     )
+
+
+def _gpu_uuid(device: torch.device) -> str:
+    """The GPU's name for its driver, "" for a CPU."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else ""
 
 
 def _random_ids(model: BlockDiffusionModel, rng: np.random.Generator, count: int) -> TokenArray:
