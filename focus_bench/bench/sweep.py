@@ -110,11 +110,35 @@ class FailedPoint:
     error: Exception
 
     @property
+    def is_foreseen(self) -> bool:
+        """Whether the reason says all there is to know: bad input, or no memory left."""
+        return isinstance(self.error, UsageError) or is_out_of_memory(self.error)
+
+    @property
     def reason(self) -> str:
         """One line for reports."""
         if isinstance(self.error, UsageError):
             return str(self.error)
-        return " ".join(f"{type(self.error).__name__}: {self.error}".split())
+        text = " ".join(str(self.error).split())
+        if is_out_of_memory(self.error):
+            # PyTorch goes on with hints about its allocator, which are the same every time.
+            text = text.partition(" If reserved but unallocated")[0]
+            return f"out of memory: {text}" if text else "out of memory"
+        return f"{type(self.error).__name__}: {text}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory of the host or of a device ran out.
+
+    PyTorch's errors are known by name and text, since this package does without PyTorch: a
+    torch.OutOfMemoryError for tensors on a GPU, a plain RuntimeError for those on a CPU and for
+    what CUDA's libraries allocate themselves.
+    """
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & {"MemoryError", "CapacityError", "OutOfMemoryError"}:
+        return True
+    text = str(error).lower()
+    return "RuntimeError" in names and ("out of memory" in text or "allocate memory" in text)
 
 
 @dataclass(kw_only=True)
@@ -133,26 +157,40 @@ def run_sweep(
     run: Callable[[int, PointConfig], None],
     is_finished: Callable[[PointConfig], bool],
     on_failed: Callable[[FailedPoint], None],
+    release: Callable[[], None] = lambda: None,
 ) -> SweepResult:
     """Run every point that is not finished yet; one that fails does not stop the others.
 
     `run(index, point)` runs the point and keeps its result before it returns, so whatever happens
-    later loses nothing. Ctrl-C ends the sweep: the point in work is lost, the result says so.
+    later loses nothing. `release` is called after each point that was run, when nothing refers to
+    what the point made, so that the next one finds the memory free. Ctrl-C ends the sweep: the
+    point in work is lost, the result says so.
     """
     result = SweepResult()
-    for index, point in enumerate(points):
-        if is_finished(point):
-            result.skipped.append(point)
-            continue
-        try:
-            run(index, point)
-        except KeyboardInterrupt:
-            result.interrupted = True
-            break
-        except Exception as error:  # out of memory at one batch size must not end the sweep
-            failed = FailedPoint(point=point, error=error)
-            result.failed.append(failed)
-            on_failed(failed)
-        else:
-            result.finished.append(point)
+    try:
+        for index, point in enumerate(points):
+            failed = None
+            try:
+                if is_finished(point):
+                    result.skipped.append(point)
+                    continue
+                run(index, point)
+            except Exception as error:  # out of memory at one batch size must not end the sweep
+                failed = FailedPoint(point=point, error=error)
+                on_failed(failed)
+                _drop_frames(error)
+            if failed is None:
+                result.finished.append(point)
+            else:
+                result.failed.append(failed)
+            release()
+    except KeyboardInterrupt:
+        result.interrupted = True
     return result
+
+
+def _drop_frames(error: BaseException | None) -> None:
+    """Let go of the frames of an exception: their variables hold the tensors of its point."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -346,7 +346,8 @@ def _label(plan: "QualityPlan") -> str:
 
 def _exit_code(outcome: "SweepResult", results: "tuple[QualityResult, ...]") -> int:
     """0, or 1 with what failed on stderr, or 130 after Ctrl-C."""
-    from focus_bench.cli.sweeps import INTERRUPTED, SOME_FAILED
+    from focus_bench.cli.interrupts import INTERRUPTED
+    from focus_bench.cli.sweeps import SOME_FAILED
 
     if outcome.interrupted:
         print("focus-bench: interrupted; finished points are kept", file=sys.stderr)

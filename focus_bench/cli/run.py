@@ -29,6 +29,7 @@ def command(flags: RunFlags) -> int:
     from focus_bench.cli.sweeps import Campaign, run_campaigns, show_plan
     from focus_bench.core.errors import check_range
     from focus_bench.engine.device import device_name, resolve_device
+    from focus_bench.engine.memory import release_memory
     from focus_bench.engine.runner import check_runnable
     from focus_bench.report.console import make_console
     from focus_bench.sim.calibration import load_profile
@@ -50,6 +51,7 @@ def command(flags: RunFlags) -> int:
         run=measurement.run,
         prepare=measurement.prepare,
         complete=measurement.complete,
+        release=release_memory,
     )
     if flags.dry_run:
         return show_plan([campaign], flags)
@@ -90,13 +92,12 @@ class _Measurement:
             engine.run(point, workload, on_progress=sink.on_progress, trace_file=trace_file)
             for _ in range(self.flags.num_runs)
         ]
-        record, throughputs = _middle(runs)
         result = sink.store(
             point,
             workload,
-            record,
+            _middle(runs),
             hardware=engine.hardware,
-            repeats=throughputs if len(runs) > 1 else (),
+            runs=runs if len(runs) > 1 else (),
         )
         line = sink.describe(result)
         return f"{line}; {self._predict(point, workload, sink)}" if self.flags.predict else line
@@ -160,10 +161,10 @@ class _Measurement:
         return None
 
 
-def _middle(runs: "list[RunRecord]") -> "tuple[RunRecord, tuple[float, ...]]":
-    """The run of median throughput (of two the slower), and the throughputs of all."""
+def _middle(runs: "list[RunRecord]") -> "RunRecord":
+    """The run of median throughput (of two the slower)."""
     from focus_bench.report.metrics import compute_metrics
 
     throughputs = [compute_metrics(run).output_throughput or 0.0 for run in runs]
     order = sorted(range(len(runs)), key=throughputs.__getitem__)
-    return runs[order[(len(runs) - 1) // 2]], tuple(throughputs)
+    return runs[order[(len(runs) - 1) // 2]]

@@ -3,6 +3,7 @@
 Knows neither engine nor simulator; what a point runs on comes as a Campaign.
 """
 
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +15,15 @@ from rich.console import Console
 
 from focus_bench.bench.sweep import FailedPoint, SweepResult, run_sweep
 from focus_bench.bench.workload_cache import WorkloadCache
+from focus_bench.cli.interrupts import INTERRUPTED, Interrupts
 from focus_bench.cli.points import key_values
 from focus_bench.cli.sweep_options import PointFlags
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
-from focus_bench.report.atomic import write_atomic
 from focus_bench.report.console import make_console
-from focus_bench.report.export import csv_text
+from focus_bench.report.failures import PointFailure, failed_points_table
 from focus_bench.report.folder import ResultFolder, load_folder
 from focus_bench.report.formats import number
 from focus_bench.report.goodput import GoodputThresholds
@@ -32,9 +33,7 @@ from focus_bench.report.results import PointResult, result_of
 from focus_bench.report.tables import failures_table, plan_table, results_table
 from focus_bench.scheduling.recorder import Recorder
 
-FAILED_POINTS_FILE = "failed_points.csv"
 SOME_FAILED = 1
-INTERRUPTED = 130
 
 
 @dataclass(kw_only=True)
@@ -45,6 +44,7 @@ class Sink:
     goodput: GoodputThresholds | None
     progress: SweepProgress
     console: Console
+    interrupts: Interrupts
 
     def on_progress(self, recorder: Recorder) -> None:
         """A step has ended."""
@@ -57,19 +57,25 @@ class Sink:
         run: RunRecord,
         *,
         hardware: str,
-        repeats: tuple[float, ...] = (),
+        runs: Sequence[RunRecord] = (),
     ) -> PointResult:
-        """Keep a result, with all files of the folder made anew."""
+        """Keep a result, with all files of the folder made anew; `runs`: all, if several."""
         result = result_of(
             point,
             run,
             provenance=workload.provenance,
             hardware=hardware,
             goodput=self.goodput,
-            repeats=repeats,
+            runs=runs,
         )
-        self.folder.add_point(result, run)
+        with self.interrupts.deferred():
+            self.folder.add_point(result, run)
         return result
+
+    def store_failure(self, failure: PointFailure) -> None:
+        """Keep why a point gave no result."""
+        with self.interrupts.deferred():
+            self.folder.add_failure(failure)
 
     def describe(self, result: PointResult) -> str:
         """A result in a few words, for the line that progress leaves behind."""
@@ -88,7 +94,8 @@ class Campaign:
 
     `run(point, workload, sink)` runs one, stores it and returns a line about it. `prepare` comes
     before it and outside its time (loading a model, warming up). `complete` is asked instead for a
-    point that is finished already: it adds what a killed run left out, or returns "".
+    point that is finished already: it adds what a killed run left out, or returns "". `release`
+    comes after each point that was run: it gives back memory that no later point uses.
     """
 
     points: tuple[PointConfig, ...]
@@ -97,6 +104,7 @@ class Campaign:
     run: Callable[[PointConfig, Workload, Sink], str]
     prepare: Callable[[PointConfig, Sink], None] = lambda point, sink: None
     complete: Callable[[PointConfig, Workload, Sink], str] = lambda point, workload, sink: ""
+    release: Callable[[], None] = lambda: None
 
     def planned(self) -> tuple[PlannedPoint, ...]:
         """What run.json says is to be done."""
@@ -144,20 +152,43 @@ def run_campaigns(
         raise UsageError("--resume", "no --output-dir", "--resume with --output-dir FOLDER")
     path = flags.output_dir or new_folder(command.split()[0])
     totals = _Totals()
+    messages = make_console(sys.stderr, quiet=flags.quiet)
+    progress = SweepProgress(messages, sum(len(campaign.points) for campaign in campaigns))
     with ResultFolder.create(path, manifest, resume=flags.resume) as folder:
-        num_points = sum(len(campaign.points) for campaign in campaigns)
-        messages = make_console(sys.stderr, quiet=flags.quiet)
-        with SweepProgress(messages, num_points) as progress:
-            sink = Sink(folder=folder, goodput=goodput, progress=progress, console=messages)
-            for campaign in campaigns:
-                result = _run_campaign(campaign, workloads, sink)
-                totals.failed += [(campaign, failed) for failed in result.failed]
-                totals.interrupted = result.interrupted
-                if result.interrupted:
-                    break
-        _write_failed(path, totals.failed)
-        _show(folder.results, path, quiet=flags.quiet)
-    return _exit_code(folder.results, totals)
+
+        def last_words() -> None:
+            progress.abandon()
+            _say_interrupted(folder, campaigns)
+
+        with Interrupts(last_words) as interrupts:
+            sink = Sink(
+                folder=folder,
+                goodput=goodput,
+                progress=progress,
+                console=messages,
+                interrupts=interrupts,
+            )
+            try:
+                with progress:
+                    _run_all(campaigns, workloads, sink, totals)
+                _show(folder, quiet=flags.quiet)
+            except KeyboardInterrupt:  # between two points, or while the results were shown
+                totals.interrupted = True
+            if totals.interrupted:
+                _say_interrupted(folder, campaigns)
+                return INTERRUPTED
+        return _exit_code(folder.results, totals)
+
+
+def _run_all(
+    campaigns: Sequence[Campaign], workloads: WorkloadCache, sink: Sink, totals: _Totals
+) -> None:
+    for campaign in campaigns:
+        result = _run_campaign(campaign, workloads, sink)
+        totals.failed += [(campaign, failed) for failed in result.failed]
+        totals.interrupted = result.interrupted
+        if result.interrupted:
+            return
 
 
 def _run_campaign(campaign: Campaign, workloads: WorkloadCache, sink: Sink) -> SweepResult:
@@ -178,11 +209,26 @@ def _run_campaign(campaign: Campaign, workloads: WorkloadCache, sink: Sink) -> S
         return done
 
     def on_failed(failed: FailedPoint) -> None:
+        sink.store_failure(
+            PointFailure(
+                point_hash=failed.point.hash(),
+                source=campaign.source,
+                hardware=campaign.hardware,
+                point=failed.point,
+                reason=failed.reason,
+            )
+        )
         sink.progress.end_point(f"failed: {failed.reason}")
-        if not isinstance(failed.error, UsageError):  # nobody foresaw it: say where it happened
+        if not failed.is_foreseen:  # say where it happened
             traceback.print_exception(failed.error)
 
-    return run_sweep(campaign.points, run=run, is_finished=is_finished, on_failed=on_failed)
+    return run_sweep(
+        campaign.points,
+        run=run,
+        is_finished=is_finished,
+        on_failed=on_failed,
+        release=campaign.release,
+    )
 
 
 def show_plan(campaigns: Sequence[Campaign], flags: PointFlags) -> int:
@@ -209,20 +255,28 @@ def _label(campaign: Campaign, point: PointConfig) -> str:
     )
 
 
-def _show(results: Sequence[PointResult], path: Path, *, quiet: bool) -> None:
+def _show(folder: ResultFolder, *, quiet: bool) -> None:
     console = make_console(quiet=quiet)
-    console.print(results_table(results))
-    failures = failures_table(results)
-    if failures is not None:
-        console.print(failures)
-    console.print(f"results: {path}", soft_wrap=True)
+    console.print(results_table(folder.results))
+    for table in (failures_table(folder.results), failed_points_table(folder.failures)):
+        if table is not None:
+            console.print(table)
+    console.print(f"results: {folder.path}", soft_wrap=True)
+
+
+def _say_interrupted(folder: ResultFolder, campaigns: Sequence[Campaign]) -> None:
+    """One line: what is written, and how to go on."""
+    planned = [(c, point) for c in campaigns for point in c.points]
+    done = sum(folder.finished(p, c.source, c.hardware) is not None for c, p in planned)
+    print(
+        f"focus-bench: interrupted: {done} of {len(planned)} points are finished and written; to "
+        f"go on, repeat the command with --resume --output-dir {shlex.quote(str(folder.path))}",
+        file=sys.stderr,
+    )
 
 
 def _exit_code(results: Sequence[PointResult], totals: _Totals) -> int:
-    """0, or 1 with what failed on stderr, or 130 after Ctrl-C."""
-    if totals.interrupted:
-        print("focus-bench: interrupted; finished points are kept", file=sys.stderr)
-        return INTERRUPTED
+    """0, or 1 with what failed on stderr."""
     problems = [
         f"point {failed.point.hash()} ({_label(campaign, failed.point)}): {failed.reason}"
         for campaign, failed in totals.failed
@@ -243,19 +297,6 @@ def _few(ids: Sequence[int], most: int = 10) -> str:
     """The first ids, and how many more there are."""
     rest = f" and {len(ids) - most} more (requests.csv)" if len(ids) > most else ""
     return ", ".join(str(i) for i in ids[:most]) + rest
-
-
-def _write_failed(path: Path, failed: Sequence[tuple[Campaign, FailedPoint]]) -> None:
-    """failed_points.csv says which points gave no result and why; absent where all did."""
-    file = path / FAILED_POINTS_FILE
-    if not failed:
-        file.unlink(missing_ok=True)
-        return
-    rows = [
-        (f.point.hash(), campaign.source, campaign.hardware, _label(campaign, f.point), f.reason)
-        for campaign, f in failed
-    ]
-    write_atomic(file, csv_text(("point_hash", "source", "hardware", "point", "reason"), rows))
 
 
 def new_folder(command: str) -> Path:

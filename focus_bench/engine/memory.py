@@ -1,5 +1,6 @@
 """How many KV pages fit beside the weights; knows devices' memory, not what pages hold."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -85,3 +86,14 @@ def check_pages_fit(spec: ModelSpec, *, page_size: int, num_pages: int, budget_b
             f"{num_pages} ({wanted:,} bytes wanted, {max(0, budget_bytes):,} bytes had)",
             f"at most {max(0, budget_bytes // page_bytes(spec, page_size))}",
         )
+
+
+def release_memory() -> None:
+    """Give memory that no tensor holds any more back to the device.
+
+    The allocator of PyTorch keeps freed memory for itself, which counts as used where the pages of
+    the next run are fitted into what is free. Executors and their loops refer to each other, so
+    their tensors live until the garbage collector comes by.
+    """
+    gc.collect()
+    torch.cuda.empty_cache()  # does nothing where CUDA is not in use

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
+from focus_bench.core.config import PointConfig
 from focus_bench.core.records import (
     SCHEMA_VERSION,
     RequestRecord,
@@ -18,8 +19,11 @@ from focus_bench.core.records import (
 )
 from focus_bench.report.codec import to_plain
 from focus_bench.report.distribution import Distribution
+from focus_bench.report.environment import environment_row
+from focus_bench.report.failures import FAILED, FINISHED, PointFailure
 from focus_bench.report.metrics import StepShares, e2e_s, queue_s, tpot_s, ttft_s
 from focus_bench.report.results import PointResult
+from focus_bench.report.runs import run_row
 from focus_bench.report.spread import Spread
 
 Cell = str | int | float | None
@@ -32,37 +36,15 @@ _REQUEST_COLUMNS = tuple(field.name for field in fields(RequestRecord))
 
 def summary_row(result: PointResult) -> dict[str, Cell]:
     """The row of summary.csv: who, under which settings, with what figures, resting on what."""
-    point, metrics = result.point, result.metrics
-    decode, scheduler, workload = point.decode, point.scheduler, point.workload
-    row: dict[str, Cell] = {
-        "point_hash": result.point_hash,
-        "source": result.source,
-        "hardware": result.hardware,
-        "policy": decode.policy,
-        "model": point.engine.model,
-        "dataset": workload.dataset,
-        "batch_size": scheduler.batch_size,
-        "block_length": decode.block_length,
-        "alpha": decode.alpha,
-        "threshold": decode.threshold,
-        "unmasking_strategy": decode.unmasking_strategy,
-        "acceptance": point.acceptance.label,
-        "importance": point.importance.label,
-        "retain": decode.retain if decode.policy == "focus-fixed" else None,
-        "select": decode.select if decode.policy == "focus-fixed" else None,
-        "scheduler": scheduler.kind,
-        "page_size_tokens": scheduler.page_size,
-        "steps_per_round": scheduler.steps_per_round,
-        "num_prompts": workload.num_prompts,
-        "max_new_tokens": workload.max_new_tokens,
-        "max_concurrency": workload.max_concurrency,
-        "load_format": point.engine.load_format,
-        "device": point.engine.device,
-        "dtype": point.engine.dtype,
-        "seed": point.seed,
+    metrics = result.metrics
+    row = _settings(result.key, result.point)
+    row |= {
+        "state": FINISHED,
+        "failure": None,
         "output_throughput": metrics.output_throughput,
         "request_throughput": metrics.request_throughput,
         "request_goodput": metrics.request_goodput,
+        "goodput_limits": None if metrics.goodput is None else metrics.goodput.label,
         "tokens_per_step": metrics.tokens_per_step,
         "processed_per_decoded": metrics.processed_per_decoded,
         "processed_shallow_per_decoded": metrics.processed_shallow_per_decoded,
@@ -89,7 +71,6 @@ def summary_row(result: PointResult) -> dict[str, Cell]:
     row["schedule_time_mean_ms"] = _times(metrics.schedule_time_s, 1e3)
     for part in (field.name for field in fields(StepShares)):
         row[f"step_share_{part}"] = getattr(metrics.step_shares, part)
-    spread = Spread.of(result.repeats)
     row |= {
         "rows_per_step": metrics.rows_per_step,
         "pages_used_peak": metrics.pages_used_peak,
@@ -98,11 +79,8 @@ def summary_row(result: PointResult) -> dict[str, Cell]:
         "peak_memory_bytes": metrics.peak_memory_bytes,
         "model_flops_utilization": metrics.model_flops_utilization,
         "model_bandwidth_utilization": metrics.model_bandwidth_utilization,
-        "num_runs": max(1, spread.count),
-        "output_throughput_mean": spread.mean,
-        "output_throughput_std": spread.std,
-        "output_throughput_ci95_low": spread.ci95_low,
-        "output_throughput_ci95_high": spread.ci95_high,
+        **_spread(result),
+        **environment_row(metrics.environment, metrics.energy_per_output_token_j),
         "output_digest": metrics.output_digest or None,
         "data_origin": result.provenance.origin,
         "data_sha256": result.provenance.sha256 or None,
@@ -112,9 +90,57 @@ def summary_row(result: PointResult) -> dict[str, Cell]:
     return row
 
 
-def summary_csv(results: Sequence[PointResult]) -> str:
-    """summary.csv: a header and one row a result; empty for no results."""
+def _settings(key: tuple[str, str, str], point: PointConfig) -> dict[str, Cell]:
+    """The cells that name a point and say how it was configured."""
+    decode, scheduler, workload = point.decode, point.scheduler, point.workload
+    return {
+        **dict(zip(_KEY_COLUMNS, key, strict=True)),
+        "policy": decode.policy,
+        "model": point.engine.model,
+        "dataset": workload.dataset,
+        "batch_size": scheduler.batch_size,
+        "block_length": decode.block_length,
+        "alpha": decode.alpha,
+        "threshold": decode.threshold,
+        "unmasking_strategy": decode.unmasking_strategy,
+        "acceptance": point.acceptance.label,
+        "importance": point.importance.label,
+        "retain": decode.retain if decode.policy == "focus-fixed" else None,
+        "select": decode.select if decode.policy == "focus-fixed" else None,
+        "scheduler": scheduler.kind,
+        "page_size_tokens": scheduler.page_size,
+        "steps_per_round": scheduler.steps_per_round,
+        "num_prompts": workload.num_prompts,
+        "max_new_tokens": workload.max_new_tokens,
+        "max_concurrency": workload.max_concurrency,
+        "load_format": point.engine.load_format,
+        "device": point.engine.device,
+        "dtype": point.engine.dtype,
+        "seed": point.seed,
+    }
+
+
+def _failed_row(failure: PointFailure) -> dict[str, Cell]:
+    """The row of a point without a result: its settings, its state and the reason."""
+    return _settings(failure.key, failure.point) | {"state": FAILED, "failure": failure.reason}
+
+
+def summary_csv(results: Sequence[PointResult], failures: Sequence[PointFailure] = ()) -> str:
+    """summary.csv: a header, one row a result, one a failed point; empty where there are none."""
     rows = [summary_row(result) for result in results]
+    rows += [_failed_row(failure) for failure in failures]
+    if not rows:
+        return ""
+    return csv_text(tuple(rows[0]), ([row.get(name) for name in rows[0]] for row in rows))
+
+
+def runs_csv(results: Sequence[PointResult]) -> str:
+    """runs.csv: a header and one row a run, `run` counting from 1; empty for no results."""
+    rows: list[dict[str, Cell]] = [
+        {**dict(zip(_KEY_COLUMNS, result.key, strict=True)), "run": number, **run_row(metrics)}
+        for result in results
+        for number, metrics in enumerate(result.all_runs, start=1)
+    ]
     return csv_text(tuple(rows[0]), (row.values() for row in rows)) if rows else ""
 
 
@@ -150,10 +176,17 @@ def steps_csv(result: PointResult, run: RunRecord) -> str:
     return csv_text((*_KEY_COLUMNS, *_STEP_COLUMNS, *_TIMING_COLUMNS), rows)
 
 
-def results_json(results: Sequence[PointResult]) -> str:
-    """results.json: one object a result, with vLLM's key names where one exists."""
-    points = [vllm_row(result) for result in results]
-    return json_text({"schema_version": SCHEMA_VERSION, "points": to_plain(points)})
+def results_json(results: Sequence[PointResult], failures: Sequence[PointFailure] = ()) -> str:
+    """results.json: one object a result, with vLLM's key names where one exists, and under
+    `failed_points` one a point that failed.
+    """
+    points = [
+        vllm_row(result) | {"runs": [run_row(metrics) for metrics in result.all_runs]}
+        for result in results
+    ]
+    failed = [_failed_row(failure) for failure in failures]
+    tables = {"points": to_plain(points), "failed_points": to_plain(failed)}
+    return json_text({"schema_version": SCHEMA_VERSION, **tables})
 
 
 def vllm_row(result: PointResult) -> dict[str, Cell]:
@@ -163,8 +196,7 @@ def vllm_row(result: PointResult) -> dict[str, Cell]:
     """
     metrics = result.metrics
     summary = summary_row(result)
-    named = list(summary)[: list(summary).index("output_throughput")]
-    row: dict[str, Cell] = {name: summary[name] for name in named}
+    row = _settings(result.key, result.point)
     row |= {
         "duration": metrics.duration_s,
         "completed": metrics.num_completed,
@@ -180,6 +212,8 @@ def vllm_row(result: PointResult) -> dict[str, Cell]:
         "processed_per_decoded": metrics.processed_per_decoded,
         "retained_fraction": metrics.retained_fraction,
     }
+    row |= _spread(result)
+    row |= environment_row(metrics.environment, metrics.energy_per_output_token_j)
     for name, sample in (
         ("ttft", metrics.ttft_s),
         ("tpot", metrics.tpot_s),
@@ -191,6 +225,8 @@ def vllm_row(result: PointResult) -> dict[str, Cell]:
         row[f"std_{name}_ms"] = _times(sample.std, 1e3)
         row[f"p90_{name}_ms"] = _times(sample.p90, 1e3)
         row[f"p99_{name}_ms"] = _times(sample.p99, 1e3)
+        row[f"{name}_samples"] = sample.count
+        row[f"{name}_few_samples"] = " ".join(sample.few) or None
     return row | {"labels": summary["labels"], "notes": summary["notes"]}
 
 
@@ -208,6 +244,19 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def _spread(result: PointResult) -> dict[str, Cell]:
+    """How the output throughput spreads over the runs of a point; empty cells for one run."""
+    spread = Spread.of(result.repeats)
+    return {
+        "num_runs": len(result.all_runs),
+        "output_throughput_mean": spread.mean,
+        "output_throughput_std": spread.std,
+        "output_throughput_ci95_low": spread.ci95_low,
+        "output_throughput_ci95_high": spread.ci95_high,
+        "output_throughput_cv_percent": spread.cv_percent,
+    }
+
+
 def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
@@ -223,4 +272,5 @@ def _distribution(name: str, unit: str, sample: Distribution, factor: float) -> 
         f"{name}_p90{unit}": _times(sample.p90, factor),
         f"{name}_p99{unit}": _times(sample.p99, factor),
         f"{name}_count": sample.count,
+        f"{name}_few_samples": " ".join(sample.few) or None,
     }

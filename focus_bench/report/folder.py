@@ -1,6 +1,6 @@
 """The result folder of run and simulate: figures, requests and steps of every point, and tables.
 
-run.json, summary.csv, requests.csv, steps.csv and results.json are of all points.
+run.json, summary.csv, runs.csv, requests.csv, steps.csv and results.json are of all points.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,12 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.records import SCHEMA_VERSION, RunRecord
 from focus_bench.core.workload import Provenance
 from focus_bench.report.atomic import concatenate_atomic, write_atomic
-from focus_bench.report.export import requests_csv, results_json, steps_csv, summary_csv
+from focus_bench.report.export import requests_csv, results_json, runs_csv, steps_csv, summary_csv
+from focus_bench.report.failures import PointFailure
 from focus_bench.report.locked_folder import (
     MANIFEST_FILE,
     LockedFolder,
+    read_failures,
     read_manifest,
     read_point_files,
 )
@@ -35,11 +37,14 @@ class _PointFile:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedFolder:
-    """A result folder as read: results in the order in which they finished."""
+    """A result folder as read: results in the order in which they finished, and the points that
+    failed and have no result.
+    """
 
     path: Path
     manifest: Manifest
     results: tuple[PointResult, ...]
+    failures: tuple[PointFailure, ...] = ()
 
 
 def load_folder(path: Path) -> LoadedFolder:
@@ -55,7 +60,14 @@ def load_folder(path: Path) -> LoadedFolder:
         allowed = "a folder of run or simulate; `report` shows those of eval"
         raise UsageError("result folder", f"{path}, of {manifest.command}", allowed)
     results = tuple(point.result for point in read_point_files(path, _PointFile))
-    return LoadedFolder(path=path, manifest=manifest, results=results)
+    finished = {result.key for result in results}
+    failures = (file.failure for file in read_failures(path))
+    return LoadedFolder(
+        path=path,
+        manifest=manifest,
+        results=results,
+        failures=tuple(failure for failure in failures if failure.key not in finished),
+    )
 
 
 class ResultFolder(LockedFolder[PointResult]):
@@ -91,9 +103,10 @@ class ResultFolder(LockedFolder[PointResult]):
         return result.provenance
 
     def _write_tables(self) -> None:
-        results = self.results
-        write_atomic(self.path / "summary.csv", summary_csv(results))
-        write_atomic(self.path / "results.json", results_json(results))
+        results, failures = self.results, self.failures
+        write_atomic(self.path / "summary.csv", summary_csv(results, failures))
+        write_atomic(self.path / "results.json", results_json(results, failures))
+        write_atomic(self.path / "runs.csv", runs_csv(results))
         for name in ("requests.csv", "steps.csv"):
             parts = [self._file(result, f".{name}") for result in results]
             concatenate_atomic(self.path / name, parts)

@@ -1,10 +1,12 @@
 """A result folder with one writer: run.json, and one file a finished point, each whole or absent.
 
 `points/STEM.json` is written last of a point's files, so a point is finished if and only if it
-exists. run.json and the tables are made anew from the point files after each point. Knows no
-figures: folders of a kind add their results and tables.
+exists. `failed/STEM.json` says why a point gave no result, until a later run of it gives one.
+run.json and the tables are made anew from these files after each point. Knows no figures: folders
+of a kind add their results and tables.
 """
 
+import contextlib
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -14,16 +16,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+import focus_bench
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import SCHEMA_VERSION
 from focus_bench.core.workload import Provenance
 from focus_bench.report.atomic import TEMPORARY_SUFFIX, FolderLock, write_atomic
 from focus_bench.report.codec import from_plain, to_plain
 from focus_bench.report.export import json_text
+from focus_bench.report.failures import FailureFile, PointFailure
 from focus_bench.report.manifest import Manifest
 
 MANIFEST_FILE = "run.json"
 POINTS_FOLDER = "points"
+FAILED_FOLDER = "failed"
 
 
 class StoredResult(Protocol):
@@ -68,6 +73,7 @@ class LockedFolder(ABC, Generic[Result]):
         self.path = path
         self._manifest = manifest
         self._stored: dict[tuple[str, ...], PointFile[Result]] = {}
+        self._failed: dict[tuple[str, ...], FailureFile] = {}
         self._lock = FolderLock(path)
 
     @classmethod
@@ -121,6 +127,25 @@ class LockedFolder(ABC, Generic[Result]):
         stored = sorted(self._stored.values(), key=lambda point: point.order)
         return tuple(point.result for point in stored)
 
+    @property
+    def failures(self) -> tuple[PointFailure, ...]:
+        """The points that have no result because they failed, in the order of their failing."""
+        failed = sorted(self._failed.values(), key=lambda file: file.order)
+        return tuple(file.failure for file in failed)
+
+    def add_failure(self, failure: PointFailure) -> None:
+        """Keep why a point gave no result, and renew the tables; one that has a result keeps it."""
+        if failure.key in self._stored:
+            return
+        orders = (file.order for file in self._failed.values())
+        file = FailureFile(
+            schema_version=SCHEMA_VERSION, order=max(orders, default=-1) + 1, failure=failure
+        )
+        (self.path / FAILED_FOLDER).mkdir(exist_ok=True)
+        write_atomic(self._failure_file(failure.key), json_text(to_plain(file)))
+        self._failed[failure.key] = file
+        self._renew_tables()
+
     # -- what a kind of folder adds --------------------------------------------------------------
 
     @abstractmethod
@@ -155,13 +180,18 @@ class LockedFolder(ABC, Generic[Result]):
             write_atomic(self._file(result, suffix), text)
         write_atomic(self._file(result, ".json"), json_text(to_plain(stored)))
         self._stored[result.key] = stored
+        self._forget_failure(result.key)
         self._renew_tables()
 
     def _file(self, result: Result, suffix: str) -> Path:
-        *names, hardware = result.key
-        if hardware:
-            names.append(hashlib.blake2b(hardware.encode(), digest_size=4).hexdigest())
-        return self.path / POINTS_FOLDER / f"{'-'.join(names)}{suffix}"
+        return self.path / POINTS_FOLDER / f"{_stem(result.key)}{suffix}"
+
+    def _failure_file(self, key: tuple[str, ...]) -> Path:
+        return self.path / FAILED_FOLDER / f"{_stem(key)}.json"
+
+    def _forget_failure(self, key: tuple[str, ...]) -> None:
+        if self._failed.pop(key, None) is not None:
+            self._failure_file(key).unlink()
 
     def _adopt(self) -> None:
         # Under the lock: what a killed run left half done is finished or removed.
@@ -172,7 +202,10 @@ class LockedFolder(ABC, Generic[Result]):
             points = (*kept, *self._manifest.points)
             self._manifest = replace(self._manifest, points=points, data=old.data)
         self._stored = {point.result.key: point for point in self._read_points()}
-        for folder in (self.path, self.path / POINTS_FOLDER):
+        self._failed = {file.failure.key: file for file in read_failures(self.path)}
+        for key in self._stored.keys() & self._failed.keys():
+            self._forget_failure(key)
+        for folder in (self.path, self.path / POINTS_FOLDER, self.path / FAILED_FOLDER):
             for left_over in folder.glob(f"*{TEMPORARY_SUFFIX}"):
                 left_over.unlink()
         self._renew_tables()
@@ -197,6 +230,15 @@ def read_point_files(path: Path, kind: type[File]) -> list[File]:
     return sorted((_read_record(kind, file) for file in files), key=lambda point: point.order)
 
 
+def read_failures(path: Path) -> list[FailureFile]:
+    """The files of failed/, in the order of their failing; raises as above."""
+    found = []
+    for file in sorted((path / FAILED_FOLDER).glob("*.json")):
+        with contextlib.suppress(FileNotFoundError):  # its point has finished meanwhile
+            found.append(_read_record(FailureFile, file))
+    return sorted(found, key=lambda file: file.order)
+
+
 Record = TypeVar("Record")
 
 
@@ -207,8 +249,21 @@ def _read_record(kind: type[Record], file: Path) -> Record:
         raise UsageError("result file", str(file), f"a whole JSON file ({error})") from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
-        raise UsageError(f"{file} schema_version", version, f"{SCHEMA_VERSION}, this version's")
+        raise UsageError(
+            f"{file} schema_version",
+            "none" if version is None else version,
+            f"{SCHEMA_VERSION}, that of focus-bench {focus_bench.__version__}; a folder of another "
+            "version is read by that version (run.json names it), and new results need a new "
+            "--output-dir",
+        )
     return from_plain(kind, data, str(file))
+
+
+def _stem(key: tuple[str, ...]) -> str:
+    *names, hardware = key
+    if hardware:
+        names.append(hashlib.blake2b(hardware.encode(), digest_size=4).hexdigest())
+    return "-".join(names)
 
 
 def _is_early(path: Path) -> bool:

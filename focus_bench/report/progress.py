@@ -94,6 +94,11 @@ class SweepProgress:
         """The point is finished (or failed, or was there already): one line that stays."""
         self._print(f"{self._label}: {outcome}")
 
+    def abandon(self) -> None:
+        """Clear the bar's line from a thread that must not wait for the one that draws it."""
+        if self._bar is not None:
+            self._console.file.write("\r\x1b[2K\x1b[?25h")  # erase the line, show the cursor
+
     def _status(self, finished: int, output_tokens: int, now: float) -> str:
         elapsed = now - self._begun_s
         rate = formats.number(output_tokens / elapsed if elapsed > 0 else None)

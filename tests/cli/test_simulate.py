@@ -160,17 +160,20 @@ def test_a_point_that_cannot_run_is_recorded_and_the_others_go_on(
     arguments = [*ONE, "--model", "sdar-8b,dummy-tiny", "--output-dir", str(folder)]
     arguments += ["--gpu-memory-utilization", "0.01"]
     assert main(arguments) == 1
-    err = capsys.readouterr().err
+    out, err = capsys.readouterr()
     assert "bytes wanted" in err
     assert "Traceback" not in err
-    assert [row["model"] for row in rows(folder)] == ["dummy-tiny"]
-    with (folder / "failed_points.csv").open(newline="") as file:
-        (failed,) = csv.DictReader(file)
-    assert "sdar-8b" in failed["point"]
-    assert "bytes had" in failed["reason"]
-    arguments[-1] = "0.9"
+    assert re.search(r"failed points\npredicted focus, batch 2, B 32, sdar-8b", out)
+    finished, failed = rows(folder)
+    assert (finished["model"], finished["state"]) == ("dummy-tiny", "finished")
+    assert (failed["model"], failed["state"]) == ("sdar-8b", "failed")
+    assert "bytes had" in failed["failure"]
+    assert failed["output_throughput"] == ""
+    written = json.loads((folder / "results.json").read_text())
+    assert [point["model"] for point in written["points"]] == ["dummy-tiny"]
+    assert [point["failure"] for point in written["failed_points"]] == [failed["failure"]]
+    arguments[-1] = "0.9"  # other points, for which there is room
     assert main([*arguments, "--resume"]) == 0
-    assert not (folder / "failed_points.csv").exists()
 
 
 def test_an_interruption_keeps_finished_points(
