@@ -13,6 +13,7 @@ from focus_bench.report.distribution import ratio
 from focus_bench.report.export import Cell, csv_text
 from focus_bench.report.metrics import PointMetrics
 from focus_bench.report.results import PointResult
+from focus_bench.report.spread import Spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,17 @@ FIGURES = (
         name="processed_per_decoded", heading="proc./\ndec.", get=lambda m: m.processed_per_decoded
     ),
 )
+
+
+def spread_of(result: PointResult, figure: Figure) -> Spread:
+    """How a figure spreads over the runs of a point for which it is defined."""
+    return Spread.of(values_of(result, figure))
+
+
+def values_of(result: PointResult, figure: Figure) -> tuple[float, ...]:
+    """The figure of every run of a point for which it is defined, in order."""
+    values = (figure.get(metrics) for metrics in result.all_runs)
+    return tuple(value for value in values if value is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,17 +7,17 @@ from rich.text import Text
 
 from focus_bench.report import formats
 from focus_bench.report.captions import data_line
-from focus_bench.report.distribution import Distribution
+from focus_bench.report.compare import THROUGHPUT, spread_of
+from focus_bench.report.environment import Clock
 from focus_bench.report.layout import Column, FittedTable, column
 from focus_bench.report.metrics import PointMetrics, StepShares
 from focus_bench.report.results import PointResult
-from focus_bench.report.spread import Spread
 
 
 def point_detail(result: PointResult) -> RenderableType:
     """Settings, notes, throughput, latencies with percentiles and counts, steps and memory.
 
-    A ~ in front of a p99 marks fewer than 100 samples.
+    A ~ in front of a percentile marks fewer samples than it needs.
     """
     point, metrics = result.point, result.metrics
     title = (
@@ -25,6 +25,8 @@ def point_detail(result: PointResult) -> RenderableType:
         f"B {point.decode.block_length}, point {result.point_hash}"
     )
     facts = [*_throughput_facts(result), *_step_facts(metrics)]
+    if result.source == "measured":
+        facts += _environment_facts(metrics)
     width = max(len(name) for name, _ in facts)
     settings = [f"{name} {value}" for name, value in result.settings.items()]
     return Group(
@@ -36,6 +38,7 @@ def point_detail(result: PointResult) -> RenderableType:
         *(Text(f"{name:<{width}}  {value}") for name, value in facts),
         Text(),
         FittedTable(columns=_latency_columns(metrics)),
+        Text(formats.FEW_SAMPLES),
     )
 
 
@@ -45,13 +48,14 @@ def _throughput_facts(result: PointResult) -> list[tuple[str, str]]:
         ("output throughput", f"{formats.number(metrics.output_throughput)} tok/s"),
         ("request throughput", f"{formats.number(metrics.request_throughput)} req/s"),
     ]
-    spread = Spread.of(result.repeats)
+    spread = spread_of(result, THROUGHPUT)
     if spread.count > 1:
         interval = f"{formats.number(spread.ci95_low)} to {formats.number(spread.ci95_high)}"
         of_runs = f"mean {formats.number(spread.mean)}, std {formats.number(spread.std)}"
         facts.append((f"over {spread.count} runs", f"{of_runs}, 95 % interval {interval} tok/s"))
     if metrics.request_goodput is not None:
-        facts.append(("goodput", f"{formats.number(metrics.request_goodput)} req/s"))
+        limits = "" if metrics.goodput is None else f" ({metrics.goodput.label})"
+        facts.append(("goodput", f"{formats.number(metrics.request_goodput)} req/s{limits}"))
     if metrics.reached_request_rate is not None:
         rates = (metrics.requested_request_rate, metrics.reached_request_rate)
         asked, reached = (formats.number(rate) for rate in rates)
@@ -84,8 +88,8 @@ def _step_facts(metrics: PointMetrics) -> list[tuple[str, str]]:
         ("step split", ", ".join(shares[:4])),
         ("", ", ".join(shares[4:])),
         ("scheduling", f"{formats.seconds(metrics.schedule_time_s)} per step"),
-        ("pages", f"{formats.UNDEFINED if peak is None else peak} of {metrics.num_pages} at most"),
-        ("preemptions", str(metrics.preemptions)),
+        ("pages", f"{_count(peak)} of {_count(metrics.num_pages)} at most"),
+        ("preemptions", _count(metrics.preemptions)),
         ("peak memory", formats.byte_size(metrics.peak_memory_bytes)),
     ]
     if metrics.model_flops_utilization is not None:
@@ -95,6 +99,41 @@ def _step_facts(metrics: PointMetrics) -> list[tuple[str, str]]:
     if metrics.output_digest:
         facts.append(("output digest", metrics.output_digest))
     return facts
+
+
+def _environment_facts(metrics: PointMetrics) -> list[tuple[str, str]]:
+    gpu = metrics.environment
+    if gpu is None:
+        return [("GPU energy", formats.UNDEFINED), ("GPU clocks", formats.UNDEFINED)]
+    source = {"counter": " (the driver's counter)", "power": " (from power samples)"}
+    hint = f"; a hint only: {gpu.num_samples} samples" if gpu.is_few else ""
+    reasons = {name: formats.share(share) for name, share in (gpu.clock_reasons or {}).items()}
+    seen = ", ".join(f"{name} {share}" for name, share in reasons.items()) or "none"
+    hottest = gpu.max_temperature_c
+    return [
+        (
+            "GPU energy",
+            f"{formats.number(metrics.energy_per_output_token_j)} J per output token, "
+            f"{formats.number(gpu.energy_j)} J in all{source.get(gpu.energy_source, '')}{hint}",
+        ),
+        (
+            "GPU power",
+            f"{formats.number(gpu.mean_power_w)} W on average, "
+            f"{formats.UNDEFINED if hottest is None else hottest} C at most",
+        ),
+        ("GPU clocks", f"SM {_clock(gpu.sm_clock)}, memory {_clock(gpu.memory_clock)}"),
+        ("clock reasons", formats.UNDEFINED if gpu.clock_reasons is None else seen),
+    ]
+
+
+def _clock(clock: Clock | None) -> str:
+    if clock is None:
+        return formats.UNDEFINED
+    return f"{clock.mean_mhz:.0f} MHz ({clock.min_mhz} to {clock.max_mhz})"
+
+
+def _count(value: int | None) -> str:
+    return formats.UNDEFINED if value is None else str(value)
 
 
 def _latency_columns(metrics: PointMetrics) -> tuple[Column, ...]:
@@ -115,24 +154,15 @@ def _latency_columns(metrics: PointMetrics) -> tuple[Column, ...]:
             heading="mean",
             cells=(*(formats.seconds(s.mean) for s in samples), formats.fixed(steps.mean)),
         ),
-        Column(
-            heading="p50",
-            cells=(*(formats.seconds(s.p50) for s in samples), formats.fixed(steps.p50)),
-        ),
-        Column(
-            heading="p90",
-            cells=(*(formats.seconds(s.p90) for s in samples), formats.fixed(steps.p90)),
-        ),
-        Column(
-            heading="p99",
-            cells=(
-                *(_hint(s, formats.seconds(s.p99)) for s in samples),
-                _hint(steps, formats.fixed(steps.p99)),
-            ),
+        *(
+            Column(
+                heading=name,
+                cells=(
+                    *(formats.percentile(sample, name) for sample in samples),
+                    formats.percentile(steps, name, formats.fixed),
+                ),
+            )
+            for name in ("p50", "p90", "p99")
         ),
         column("n", [*samples, steps], lambda s: str(s.count)),
     )
-
-
-def _hint(sample: Distribution, text: str) -> str:
-    return f"{formats.FEW}{text}" if sample.is_few and sample.count else text

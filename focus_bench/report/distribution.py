@@ -5,8 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Below this many values the 99th percentile is hardly more than the largest value.
-FEW_SAMPLES = 100
+PERCENTILES = (50, 90, 99)
+
+
+def samples_needed(percentile: int) -> int:
+    """How many values a percentile needs so that one of them is expected at or beyond it.
+
+    2 for p50, 10 for p90 and 100 for p99: with fewer it is hardly more than the largest value.
+    """
+    return -(-100 // (100 - percentile))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +31,12 @@ class Distribution:
     p99: float | None
 
     @property
-    def is_few(self) -> bool:
-        """Whether p99 rests on too few values to be more than a hint (tables mark it with ~)."""
-        return self.count < FEW_SAMPLES
+    def few(self) -> tuple[str, ...]:
+        """Percentiles, as "p99", that rest on too few values to be more than a hint.
+
+        Tables mark them with ~, files name them in a column; none where there is no value at all.
+        """
+        return tuple(f"p{q}" for q in PERCENTILES if 0 < self.count < samples_needed(q))
 
     @classmethod
     def of(cls, values: npt.ArrayLike) -> "Distribution":
@@ -36,7 +46,7 @@ class Distribution:
             raise ValueError("a distribution of values that are not all known")
         if not array.size:
             return cls(count=0, mean=None, std=None, p50=None, p90=None, p99=None)
-        p50, p90, p99 = np.percentile(array, (50, 90, 99)).tolist()
+        p50, p90, p99 = np.percentile(array, PERCENTILES).tolist()
         return cls(
             count=int(array.size),
             mean=float(array.mean()),

@@ -3,8 +3,15 @@
 ASCII only, so that it prints under any locale.
 """
 
+from collections.abc import Callable
+
+from focus_bench.report.distribution import PERCENTILES, Distribution, samples_needed
+
 UNDEFINED = "-"
 FEW = "~"  # in front of a percentile that rests on few samples
+FEW_SAMPLES = f"{FEW} fewer than " + ", ".join(
+    f"{samples_needed(q)} samples for a p{q}" for q in PERCENTILES
+)
 
 _LARGE = ("", "k", "M", "G", "T", "P", "E")
 
@@ -35,6 +42,14 @@ def seconds(value: float | None) -> str:
     scaled = _rounded(rounded * factor, 3)
     decimals = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
     return f"{scaled:.{decimals}f} {unit}"
+
+
+def percentile(
+    sample: Distribution, name: str, show: Callable[[float | None], str] = seconds
+) -> str:
+    """A percentile ("p50", "p90", "p99"), behind a ~ where it rests on too few samples."""
+    text = show(getattr(sample, name))
+    return f"{FEW}{text}" if name in sample.few else text
 
 
 def byte_size(value: float | None) -> str:

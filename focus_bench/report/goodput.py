@@ -39,6 +39,12 @@ class GoodputThresholds:
             ttft_ms=limits.get("ttft"), tpot_ms=limits.get("tpot"), e2el_ms=limits.get("e2el")
         )
 
+    @property
+    def label(self) -> str:
+        """The limits in words, as "TTFT <= 500 ms, TPOT <= 20 ms"."""
+        limits = (("TTFT", self.ttft_ms), ("TPOT", self.tpot_ms), ("E2E", self.e2el_ms))
+        return ", ".join(f"{name} <= {limit:g} ms" for name, limit in limits if limit is not None)
+
     def is_met(self, *, ttft_s: float, tpot_s: float | None, e2e_s: float) -> bool:
         """Whether a finished request with these latencies in seconds is a good one."""
         pairs = ((self.ttft_ms, ttft_s), (self.tpot_ms, tpot_s), (self.e2el_ms, e2e_s))

@@ -14,6 +14,7 @@ import numpy as np
 
 from focus_bench.core.records import RequestRecord, RunRecord, StepRecord
 from focus_bench.report.distribution import Distribution, ratio
+from focus_bench.report.environment import EnvironmentMetrics, summarise
 from focus_bench.report.goodput import GoodputThresholds
 
 FAILURES = ("error", "aborted")
@@ -55,8 +56,10 @@ class PointMetrics:
     `retained_fraction`: kept / fed positions of decode steps. `tpot_s` is over requests with at
     least two output tokens. `schedule_time_s`: mean host time of scheduling a step.
     `reached_request_rate`: arrivals per second as the driver let them in (None unless a finite rate
-    was requested). `request_goodput`: requests per second that met the thresholds.
+    was requested). `request_goodput`: requests per second that met the limits in `goodput`.
     `output_digest` names the output tokens of all requests (measured runs only, else empty).
+    `energy_per_output_token_j`: energy of the GPU's board over the output tokens that throughput
+    counts; `environment`: the GPU during the run; both None where it was not sampled.
     """
 
     num_requests: int
@@ -71,6 +74,7 @@ class PointMetrics:
     output_throughput: float | None
     request_throughput: float | None
     request_goodput: float | None
+    goodput: GoodputThresholds | None
     requested_request_rate: float
     reached_request_rate: float | None
     tokens_per_step: float | None
@@ -89,14 +93,16 @@ class PointMetrics:
     step_shares: StepShares
     rows_per_step: float | None
     pages_used_peak: int | None
-    num_pages: int
-    preemptions: int
+    num_pages: int | None
+    preemptions: int | None
     peak_memory_bytes: int | None
     model_flops_utilization: float | None
     model_bandwidth_utilization: float | None
     output_digest: str
     tokens_per_step_counts: tuple[int, ...] = ()
     steps_per_block_counts: tuple[int, ...] = ()
+    energy_per_output_token_j: float | None = None
+    environment: EnvironmentMetrics | None = None
 
 
 def compute_metrics(
@@ -106,9 +112,11 @@ def compute_metrics(
     failed = [r for r in run.requests if r.finish_reason in FAILURES]
     finished = [r for r in run.requests if r.finish_reason not in FAILURES]
     duration = run.duration_s
-    decoded = sum(r.decoded_tokens for r in run.requests)
+    decoded = _total(r.decoded_tokens for r in run.requests)
     output_tokens = sum(r.output_tokens for r in finished)
     steps = run.steps
+    environment = summarise(run.environment)
+    energy_j = None if environment is None else environment.energy_j
     return PointMetrics(
         num_requests=len(run.requests),
         num_completed=len(finished),
@@ -122,12 +130,15 @@ def compute_metrics(
         output_throughput=ratio(output_tokens, duration) if run.requests else None,
         request_throughput=ratio(len(finished), duration) if run.requests else None,
         request_goodput=_goodput(finished, goodput, duration) if run.requests else None,
+        goodput=goodput,
         requested_request_rate=run.requested_rate,
         reached_request_rate=_reached_rate(run),
-        tokens_per_step=ratio(decoded, sum(r.decode_steps for r in run.requests)),
-        processed_per_decoded=ratio(sum(r.processed_deep_tokens for r in run.requests), decoded),
-        processed_shallow_per_decoded=ratio(
-            sum(r.processed_shallow_tokens for r in run.requests), decoded
+        tokens_per_step=_known_ratio(decoded, _total(r.decode_steps for r in run.requests)),
+        processed_per_decoded=_known_ratio(
+            _total(r.processed_deep_tokens for r in run.requests), decoded
+        ),
+        processed_shallow_per_decoded=_known_ratio(
+            _total(r.processed_shallow_tokens for r in run.requests), decoded
         ),
         retained_fraction=ratio(run.step_kept_tokens, run.step_fed_tokens),
         steps_per_block=Distribution.of(run.steps_per_block),
@@ -143,7 +154,7 @@ def compute_metrics(
         rows_per_step=ratio(sum(s.num_rows for s in steps), len(steps)),
         pages_used_peak=max((s.pages_used for s in steps), default=None),
         num_pages=run.num_pages,
-        preemptions=sum(r.preemptions for r in run.requests),
+        preemptions=_total(r.preemptions for r in run.requests),
         peak_memory_bytes=run.peak_memory_bytes,
         model_flops_utilization=(
             None if work is None else ratio(work.flops, work.peak_flops_per_s * duration)
@@ -154,6 +165,8 @@ def compute_metrics(
         output_digest=_digest(run),
         tokens_per_step_counts=tuple(run.tokens_per_step_counts.tolist()),
         steps_per_block_counts=tuple(np.bincount(run.steps_per_block).tolist()),
+        energy_per_output_token_j=None if energy_j is None else ratio(energy_j, output_tokens),
+        environment=environment,
     )
 
 
@@ -180,6 +193,20 @@ def tpot_s(request: RequestRecord) -> float | None:
     if first is None or request.output_tokens < 2:
         return None
     return (request.finished_s - first) / (request.output_tokens - 1)
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """The sum; None where a count is not known (outside engines)."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _known_ratio(value: int | None, divisor: int | None) -> float | None:
+    return None if value is None or divisor is None else ratio(value, divisor)
 
 
 def _known(values: Iterable[float | None]) -> Distribution:
@@ -210,11 +237,17 @@ def _goodput(
 
 def _reached_rate(run: RunRecord) -> float | None:
     # A request gets in when the first step after its arrival begins: a driver that is busy longer
-    # than the gap between arrivals lets them in late and in lumps.
+    # than the gap between arrivals lets them in late and in lumps. Of outside engines, whose steps
+    # are not known, the moment of sending counts.
     if np.isinf(run.requested_rate) or len(run.requests) < 2:
         return None
     arrivals = np.array([r.arrival_s for r in run.requests])
-    starts = np.sort(np.array([s.start_s for s in run.steps]))
+    starts = np.sort(
+        np.array(
+            [s.start_s for s in run.steps]
+            or [r.admitted_s for r in run.requests if r.admitted_s is not None]
+        )
+    )
     place = np.searchsorted(starts, arrivals)
     entered = np.append(starts, np.inf)[place]
     entered = np.where(np.isinf(entered), arrivals, entered)

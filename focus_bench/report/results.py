@@ -3,12 +3,12 @@
 Results are what tables, comparisons and exports read; they know no file and no rendering.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import check_choice
-from focus_bench.core.labels import point_labels
+from focus_bench.core.labels import point_labels, throttling_labels
 from focus_bench.core.records import SOURCES, RunRecord
 from focus_bench.core.workload import Provenance
 from focus_bench.report.goodput import GoodputThresholds
@@ -21,8 +21,8 @@ class PointResult:
 
     `hardware`: the device that measured, or the profile that a prediction is for (a sweep over
     profiles has one result for each). `notes`: what was not measured, from the run.
-    `settings`: device and versions. `repeats`: output throughput of every run where a point was
-    run more than once (tokens/s); `metrics` then belong to one of these runs.
+    `settings`: device and versions. `runs`: the figures of every run, in order, where a point was
+    run more than once; `metrics` are then those of the run of median throughput.
     """
 
     point: PointConfig
@@ -32,7 +32,7 @@ class PointResult:
     hardware: str = ""
     notes: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    repeats: tuple[float, ...] = ()
+    runs: tuple[PointMetrics, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("source", self.source, SOURCES)
@@ -48,10 +48,23 @@ class PointResult:
         return (self.point_hash, self.source, self.hardware)
 
     @property
+    def all_runs(self) -> tuple[PointMetrics, ...]:
+        """The figures of every run, also of a single one."""
+        return self.runs or (self.metrics,)
+
+    @property
+    def repeats(self) -> tuple[float, ...]:
+        """Output throughput of every run (tokens/s), where there was more than one."""
+        return tuple(m.output_throughput for m in self.runs if m.output_throughput is not None)
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        """What in this result stands for something else, in words for tables and CSV rows."""
+        """What stands for something else or held the GPU back, in words for tables and CSV rows."""
         dummy = self.point.engine.load_format == "dummy" and self.source == "measured"
-        return point_labels(self.point, self.provenance, dummy_weights=dummy)
+        sampled = [m.environment for m in self.all_runs if m.environment is not None]
+        reasons = dict.fromkeys(reason for e in sampled for reason in e.throttle_reasons)
+        labels = point_labels(self.point, self.provenance, dummy_weights=dummy)
+        return (*labels, *throttling_labels(tuple(reasons)))
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -67,9 +80,9 @@ def result_of(
     hardware: str = "",
     goodput: GoodputThresholds | None = None,
     work: Work | None = None,
-    repeats: tuple[float, ...] = (),
+    runs: Sequence[RunRecord] = (),
 ) -> PointResult:
-    """The result of a run."""
+    """The result of a run; `runs`: all of them, if there was more than one."""
     return PointResult(
         point=point,
         source=run.source,
@@ -78,5 +91,5 @@ def result_of(
         hardware=hardware,
         notes=run.notes,
         settings=dict(run.settings),
-        repeats=repeats,
+        runs=tuple(compute_metrics(record, goodput=goodput, work=work) for record in runs),
     )

@@ -124,6 +124,10 @@ def results_table(results: Sequence[PointResult]) -> RenderableType:
         _figure("TPOT\np50", pairs, lambda m: formats.seconds(m.tpot_s.p50)),
         _figure("E2E\np50", pairs, lambda m: formats.seconds(m.e2e_s.p50)),
     ]
+    if any(r.metrics.energy_per_output_token_j for pair in pairs for r in pair.results):
+        columns.append(
+            _figure("J/\ntok", pairs, lambda m: formats.number(m.energy_per_output_token_j))
+        )
     if any(r.metrics.num_failed for pair in pairs for r in pair.results):
         columns.append(_figure("failed", pairs, lambda m: str(m.num_failed)))
     return Group(*_head(pairs, notes), FittedTable(columns=tuple(columns)))

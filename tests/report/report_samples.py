@@ -119,12 +119,27 @@ def make_result(
     hardware: str = "",
     notes: tuple[str, ...] = (),
     provenance: Provenance = PROVENANCE,
+    run_tokens: tuple[int, ...] = (),
+    **changes: object,
 ) -> PointResult:
-    """A result of one request with that many output tokens in 4 s."""
-    run = make_run(
-        [make_request(0, output_tokens=output_tokens)],
-        [make_step(0, start_s=1.0), make_step(1, start_s=2.0)],
-        source=source,
-        notes=notes,
+    """A result of one request with that many output tokens in 4 s.
+
+    `run_tokens`: those of every run, where there were several; `changes`: of the run's record.
+    """
+
+    def run_of(tokens: int) -> RunRecord:
+        return make_run(
+            [make_request(0, output_tokens=tokens)],
+            [make_step(0, start_s=1.0), make_step(1, start_s=2.0)],
+            source=source,
+            notes=notes,
+            **changes,
+        )
+
+    return result_of(
+        point,
+        run_of(output_tokens),
+        provenance=provenance,
+        hardware=hardware,
+        runs=tuple(run_of(tokens) for tokens in run_tokens),
     )
-    return result_of(point, run, provenance=provenance, hardware=hardware)

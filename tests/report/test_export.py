@@ -23,6 +23,7 @@ from focus_bench.report.codec import from_plain, to_plain
 from focus_bench.report.export import (
     requests_csv,
     results_json,
+    runs_csv,
     steps_csv,
     summary_csv,
     summary_row,
@@ -102,13 +103,47 @@ def test_summary_csv_is_one_header_and_one_row_a_result():
     assert summary_csv([]) == ""
 
 
-def test_repeats_give_mean_and_interval():
-    result = result_of(
-        make_point(), make_run([make_request(0)]), provenance=PROVENANCE, repeats=(10.0, 12.0, 14.0)
-    )
+def test_repeats_give_mean_and_interval_and_every_run_is_kept():
+    result = make_result(make_point(), output_tokens=48, run_tokens=(48, 56, 40))
     row = summary_row(result)
     assert (row["num_runs"], row["output_throughput_mean"]) == (3, 12.0)
     assert row["output_throughput_std"] == 2.0
+    assert row["output_throughput_cv_percent"] == pytest.approx(100 / 6)
+    low, high = row["output_throughput_ci95_low"], row["output_throughput_ci95_high"]
+    # t(0.975, 2) = 0.95 / sqrt(2 * 0.975 * 0.025), times 2 / sqrt(3)
+    assert (low, high) == (pytest.approx(7.03172, abs=1e-5), pytest.approx(16.96828, abs=1e-5))
+    one = make_result(make_point("baseline"), output_tokens=400)
+    rows = read_csv(runs_csv([result, one]))
+    assert [(r["run"], float(r["output_throughput"])) for r in rows] == [
+        ("1", 12.0),
+        ("2", 14.0),
+        ("3", 10.0),
+        ("1", 100.0),
+    ]
+    assert [r["point_hash"] for r in rows] == [*[result.point_hash] * 3, one.point_hash]
+    assert float(rows[1]["tpot_p50_ms"]) == pytest.approx(2000 / 55)
+    assert runs_csv([]) == ""
+    first, second = json.loads(results_json([result, one]))["points"]
+    assert [run["output_throughput"] for run in first["runs"]] == [12.0, 14.0, 10.0]
+    assert (first["num_runs"], second["num_runs"]) == (3, 1)
+    assert first["output_throughput_ci95_low"] == low
+    assert second["output_throughput_ci95_low"] is None
+    assert len(second["runs"]) == 1
+
+
+def test_percentiles_of_few_samples_are_named_beside_their_values():
+    requests = [make_request(i) for i in range(12)]
+    result = result_of(make_point(), make_run(requests), provenance=PROVENANCE)
+    row = summary_row(result)
+    assert (row["ttft_p99_ms"], row["ttft_count"]) == (1000.0, 12)
+    assert row["ttft_few_samples"] == "p99"
+    assert row["block_latency_few_samples"] == "p50 p90 p99"  # a single one
+    assert row["step_time_few_samples"] is None  # without any
+    strict = vllm_row(result)
+    assert (strict["ttft_samples"], strict["ttft_few_samples"]) == (12, "p99")
+    many = make_run([make_request(i) for i in range(100)])
+    row = summary_row(result_of(make_point(), many, provenance=PROVENANCE))
+    assert row["ttft_few_samples"] is None
 
 
 def test_request_rows_carry_point_source_and_latencies():
@@ -159,7 +194,9 @@ def test_results_json_uses_the_names_of_vllm_and_is_strict_json():
     for name in ("ttft", "tpot", "itl", "e2el"):
         assert {f"{kind}_{name}_ms" for kind in ("mean", "median", "std", "p99")} <= row.keys()
     assert row["median_ttft_ms"] == 1000.0
+    runs = row.pop("runs")
     assert row == to_plain(vllm_row(result))
+    assert [run["output_throughput"] for run in runs] == [100.0]
 
 
 @pytest.mark.parametrize("rate", [math.inf, 12.5])

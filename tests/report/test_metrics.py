@@ -253,8 +253,22 @@ def test_percentiles_interpolate_linearly():
     assert (sample.p50, sample.p90, sample.p99) == (5.0, 9.0, pytest.approx(9.9))
     assert sample.mean == 5.0
     assert sample.std == pytest.approx(math.sqrt(10.0))
-    assert sample.is_few
-    assert not Distribution.of(np.arange(100)).is_few
+
+
+@pytest.mark.parametrize(
+    ("count", "few"),
+    [
+        (0, ()),
+        (1, ("p50", "p90", "p99")),
+        (2, ("p90", "p99")),
+        (9, ("p90", "p99")),
+        (10, ("p99",)),
+        (99, ("p99",)),
+        (100, ()),
+    ],
+)
+def test_a_percentile_needs_a_sample_beyond_it(count, few):
+    assert Distribution.of(np.arange(count)).few == few
 
 
 def test_distribution_refuses_unknown_values():
