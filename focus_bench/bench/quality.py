@@ -157,5 +157,5 @@ def answer_of(request: RequestRecord | None, problem: int, text: str, right: flo
         output=text,
         finish_reason="not sent" if request is None else request.finish_reason,
         output_tokens=0 if request is None else request.output_tokens,
-        decode_steps=0 if request is None else request.decode_steps,
+        decode_steps=0 if request is None else request.decode_steps or 0,
     )

@@ -29,6 +29,8 @@ DECODABLE_POLICIES = tuple(name for name in POLICY_NAMES if name != "fast-dllm-v
 UNMASKING_STRATEGIES = ("low_confidence_dynamic", "low_confidence_static", "sequential")
 SELECTIONS = ("top", "random", "bottom")
 MAX_BLOCK_LENGTH = 64  # masks of a block fit one 64-bit word (decode traces, kernels)
+ENGINE = "engine"  # the backend that is this project's own engine
+BACKENDS = (ENGINE, "openai", "lmdeploy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +238,37 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BackendConfig:
+    """What serves the requests: this project's engine, or one from outside (see backends/).
+
+    Of "openai": `base_url` up to and with its version ("http://localhost:8000/v1"), `api`
+    ("completions" or "chat"), `served_model` (the server's name of the model; "": ask it),
+    `prompt_format` ("tokens", "text", or "auto": token ids if the server takes them), and
+    `request_timeout_s` for a whole reply. Of "lmdeploy": `options`, NAME=VALUE of its
+    PytorchEngineConfig. A key for the server is never part of a configuration.
+    """
+
+    kind: str = ENGINE
+    base_url: str = ""
+    api: str = "completions"
+    served_model: str = ""
+    prompt_format: str = "auto"
+    request_timeout_s: float = 600.0
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("--backend", self.kind, BACKENDS)
+        check_choice("--endpoint", self.api, ("completions", "chat"))
+        check_choice("--prompt-format", self.prompt_format, ("auto", "tokens", "text"))
+        check_range("--request-timeout", self.request_timeout_s, low=0.0, low_open=True)
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether an engine serves that is not this project's."""
+        return self.kind != ENGINE
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkloadConfig:
     """Which requests are sent and when (see workloads/).
 
@@ -280,6 +313,7 @@ class PointConfig:
     importance: ImportanceConfig = field(default_factory=ImportanceConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     engine: EngineConfig
+    backend: BackendConfig = field(default_factory=BackendConfig)
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     seed: int = 0
 

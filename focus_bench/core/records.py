@@ -66,6 +66,7 @@ class StepRecord:
 class RequestRecord:
     """One request from arrival to end; None marks what did not happen. Times from the run's start.
 
+    An outside engine shows nothing of its steps: all counts behind `finished_s` are None then.
     `processed_deep_tokens`: positions fed through layers >= 2, commit passes included (Table 5);
     `processed_shallow_tokens`: the same for layers 0-1. `decoded_tokens`: positions unmasked,
     those behind the cut included.
@@ -81,13 +82,13 @@ class RequestRecord:
     admitted_s: float | None
     first_token_s: float | None
     finished_s: float
-    decode_steps: int
-    commit_passes: int
-    blocks: int
-    processed_shallow_tokens: int
-    processed_deep_tokens: int
-    decoded_tokens: int
-    preemptions: int
+    decode_steps: int | None
+    commit_passes: int | None
+    blocks: int | None
+    processed_shallow_tokens: int | None
+    processed_deep_tokens: int | None
+    decoded_tokens: int | None
+    preemptions: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ class RunRecord:
     `steps_per_block`: decode steps of every closed block. `tokens_per_step_counts[i]`: decode steps
     of a sequence (no commit passes) that decoded i positions. `group_gaps_s`: seconds between
     visible groups of tokens of one request. `output_ids` maps request id to its token ids (engine
-    only).
+    only). `num_pages`: of the KV cache, None where that is not known.
     `notes`: what the run did not measure, shown in every output. `settings`: device and versions.
     `environment`: samples of the GPU in order of time; none without a GPU or without its driver's
     library.
@@ -132,7 +133,7 @@ class RunRecord:
     steps_per_block: npt.NDArray[np.int64]
     group_gaps_s: npt.NDArray[np.float64]
     block_latencies_s: npt.NDArray[np.float64]
-    num_pages: int
+    num_pages: int | None
     tokens_per_step_counts: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(0, dtype=np.int64)
     )

@@ -21,7 +21,8 @@ class RequestSpec:
     `request_id` is its place in the workload and the key of its random streams; `prompt_ids` are
     token ids, shape [prompt tokens]; `max_new_tokens` bounds its output; `arrival_s` counts from
     the start of the run (0.0 in closed-loop workloads, where the driver decides).
-    `reply_tokens` is the length of the data set's own reply, None where it has none.
+    `reply_tokens` is the length of the data set's own reply, None where it has none, and
+    `prompt_text` the user's turn that `prompt_ids` were made from, None where ids were drawn.
     """
 
     request_id: int
@@ -29,6 +30,7 @@ class RequestSpec:
     max_new_tokens: int
     arrival_s: float = 0.0
     reply_tokens: int | None = None
+    prompt_text: str | None = None
 
     @property
     def num_prompt_tokens(self) -> int:

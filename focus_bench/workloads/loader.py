@@ -39,6 +39,7 @@ _SYNTHETIC_TRIES = 50  # rows drawn per request wanted, before lengths that neve
 class _Prompt:
     ids: TokenArray
     reply_tokens: int | None
+    text: str | None
 
 
 @dataclass(kw_only=True)
@@ -131,6 +132,7 @@ def load_workload(
             max_new_tokens=config.max_new_tokens,
             arrival_s=float(arrival),
             reply_tokens=prompt.reply_tokens,
+            prompt_text=prompt.text,
         )
         for request_id, (prompt, arrival) in enumerate(zip(cycle(prompts), arrivals, strict=False))
     )
@@ -258,7 +260,8 @@ def _tokenized(rows: list[Row], tokenizer: Tokenizer) -> Iterator[_Prompt]:
     for row in rows:
         ids = next(prompts) if row.prompt_ids is None else row.prompt_ids
         reply_tokens = row.reply_tokens if row.reply is None else len(next(replies))
-        yield _Prompt(ids=np.asarray(ids, dtype=np.int32), reply_tokens=reply_tokens)
+        text = row.prompt if row.prompt_ids is None else None
+        yield _Prompt(ids=np.asarray(ids, dtype=np.int32), reply_tokens=reply_tokens, text=text)
 
 
 def _check_enough(
