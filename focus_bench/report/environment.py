@@ -19,7 +19,7 @@ THROTTLE_REASONS = (
     "hw_thermal_slowdown",
     "hw_power_brake_slowdown",
 )
-FEW_SAMPLES = 10  # below, energy rests on little more than its ends (tables mark it with ~)
+FEW_SAMPLES = 10  # below, a run is hardly longer than what the driver averages over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,36 @@ def summarise(samples: Sequence[EnvironmentSample]) -> EnvironmentMetrics | None
         energy_source=source,
         clock_reasons=_reasons(inside),
     )
+
+
+def environment_row(
+    environment: EnvironmentMetrics | None, energy_per_output_token_j: float | None
+) -> dict[str, str | float | None]:
+    """Tidy columns with units in their names; None for what is not known."""
+    row: dict[str, str | float | None] = {"energy_per_output_token_j": energy_per_output_token_j}
+    e = environment
+    row |= {
+        "energy_j": None if e is None else e.energy_j,
+        "energy_source": None if e is None else e.energy_source or None,
+        "power_mean_w": None if e is None else e.mean_power_w,
+        "temperature_max_c": None if e is None else e.max_temperature_c,
+    }
+    for name, clock in (
+        ("sm_clock", None if e is None else e.sm_clock),
+        ("memory_clock", None if e is None else e.memory_clock),
+    ):
+        row[f"{name}_mean_mhz"] = None if clock is None else clock.mean_mhz
+        row[f"{name}_min_mhz"] = None if clock is None else clock.min_mhz
+        row[f"{name}_max_mhz"] = None if clock is None else clock.max_mhz
+    reasons = None if e is None else e.clock_reasons
+    row["clock_reasons"] = None if reasons is None else reasons_text(reasons)
+    row["environment_samples"] = None if e is None else e.num_samples
+    return row
+
+
+def reasons_text(reasons: Mapping[str, float]) -> str:
+    """Reasons and their shares of the samples, as "sw_power_cap=0.25; ..."; "none" for none."""
+    return "; ".join(f"{name}={share:.4g}" for name, share in reasons.items()) or "none"
 
 
 def _energy(samples: Sequence[EnvironmentSample]) -> tuple[float | None, str]:
