@@ -46,6 +46,20 @@ class Target:
     profile: "Profile | None" = None
     hardware: Hardware | None = None
 
+    @property
+    def device_facts(self) -> dict[str, str]:
+        """The device that predictions are for, as the settings of a run measured on it name it."""
+        if self.profile is not None:
+            measured = self.profile.samples
+            names = ("processor", "threads") if measured.device == CPU else ()
+            return {
+                "device": measured.device,
+                **{n: measured.settings[n] for n in names if n in measured.settings},
+            }
+        assert self.hardware is not None
+        names_of = {sheet: device for device, sheet in _DATA_SHEETS.items()}
+        return {"device": names_of.get(self.hardware.name, self.hardware.full_name)}
+
     def spec_of(self, point: PointConfig) -> ModelSpec:
         """The point's model in the number format in which it runs there."""
         on_cpu = self.profile is not None and self.profile.samples.kind == CPU
@@ -56,6 +70,7 @@ class Target:
         self, point: PointConfig, workload: Workload, *, on_progress: Progress | None = None
     ) -> RunRecord:
         """Serve the workload in simulated time. Raises UsageError and CapacityError."""
+        from focus_bench.report.compare import FOR
         from focus_bench.sim.calibration import ProfileModel
         from focus_bench.sim.cost_model import CostModel
         from focus_bench.sim.roofline import RooflineModel
@@ -72,7 +87,7 @@ class Target:
             num_pages = pages_on_host(point, workload)
         else:
             num_pages = pages_on_hardware(point, spec, self.hardware)
-        return simulate_point(
+        record = simulate_point(
             point,
             workload,
             spec,
@@ -80,6 +95,8 @@ class Target:
             num_pages=num_pages,
             on_progress=on_progress,
         )
+        device = {f"{FOR}{name}": value for name, value in self.device_facts.items()}
+        return dataclasses.replace(record, settings={**record.settings, **device})
 
 
 def target_of_profile(profile: "Profile") -> Target:

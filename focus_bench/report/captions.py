@@ -22,7 +22,7 @@ def captions(pairs: Sequence[Comparison]) -> Captions:
     """Every label and note of the results, each once.
 
     A note of all rows stands as it is, one of all rows of one source is led by the source, and any
-    other is numbered, its rows carrying the number.
+    other is numbered, its rows carrying the number; notes of the same rows share a number.
     """
     places = {(row, r.source) for row, pair in enumerate(pairs) for r in pair.results}
     touched: dict[str, set[tuple[int, str]]] = {}
@@ -32,7 +32,7 @@ def captions(pairs: Sequence[Comparison]) -> Captions:
                 touched.setdefault(note, set()).add((row, result.source))
     lines: list[str] = []
     marks: list[list[str]] = [[] for _ in pairs]
-    numbered = 0
+    numbers: dict[frozenset[tuple[int, str]], int] = {}
     for note, where in touched.items():
         sources = sorted({source for _, source in where})
         of_sources = {place for place in places if place[1] in sources}
@@ -40,10 +40,12 @@ def captions(pairs: Sequence[Comparison]) -> Captions:
         if where == of_sources:
             lines.append(f"{prefix}{note}")
             continue
-        numbered += 1
-        lines.append(f"[{numbered}] {prefix}{note}")
-        for row in sorted({row for row, _ in where}):
-            marks[row].append(str(numbered))
+        place = frozenset(where)
+        is_new = place not in numbers
+        number = numbers.setdefault(place, len(numbers) + 1)
+        lines.append(f"[{number}] {prefix}{note}")
+        for row in sorted({row for row, _ in where}) if is_new else ():
+            marks[row].append(str(number))
     return Captions(lines=tuple(lines), marks=tuple(",".join(m) for m in marks))
 
 

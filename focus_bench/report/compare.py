@@ -14,6 +14,11 @@ from focus_bench.report.export import Cell, csv_text
 from focus_bench.report.metrics import PointMetrics
 from focus_bench.report.results import PointResult
 from focus_bench.report.spread import Spread
+from focus_bench.report.statistics import ratio_half_width
+
+# Settings of a measured run that name its device; a prediction's say under FOR what it is for.
+DEVICE_FACTS = ("device", "processor", "threads")
+FOR = "for "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,29 +140,67 @@ def error_by_policy(
     }
 
 
-def speedups(results: Iterable[PointResult]) -> dict[tuple[str, str, str], float | None]:
-    """Output throughput over the baseline's, by result key; None where there is no baseline.
+def noise_percent(pair: Comparison, figure: Figure) -> float | None:
+    """How far chance may have moved the measured figure: half of the 95 % t-interval of its mean
+    over the runs, in percent of the mean; None for fewer than two runs.
+    """
+    return None if pair.measured is None else spread_of(pair.measured, figure).half_width_percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speedup:
+    """Output throughput over the baseline's. `noise_percent`: half of its 95 % interval in percent,
+    by the runs of both; None unless both ran at least twice, and for the baseline itself.
+    """
+
+    factor: float | None
+    noise_percent: float | None
+
+
+def speedups(results: Iterable[PointResult]) -> dict[tuple[str, str, str], Speedup]:
+    """The speed-up by result key; its factor is None where there is no baseline.
 
     The baseline is that of the same source, hardware and settings, but for those that only concern
     the other policies (alpha, retain, select, importance, ...).
     """
     latest = {result.key: result for result in results}
     baselines = {
-        _baseline_key(result): result.metrics.output_throughput
+        _baseline_key(result): result
         for result in latest.values()
         if result.point.decode.policy == "baseline"
     }
     return {
-        key: _quotient(result.metrics.output_throughput, baselines.get(_baseline_key(result)))
+        key: _speedup(result, baselines.get(_baseline_key(result)))
         for key, result in latest.items()
     }
+
+
+def hardware_differences(pairs: Iterable[Comparison]) -> tuple[str, ...]:
+    """Of predictions for another device than the one that measured: both named, each once.
+
+    Predictions that do not say what device they are for (other programs' files) are passed over.
+    """
+    lines: dict[str, None] = {}
+    for pair in pairs:
+        if pair.measured is None or pair.predicted is None:
+            continue
+        measured, predicted = pair.measured.settings, pair.predicted.settings
+        for name in DEVICE_FACTS:
+            had, wanted = measured.get(name, ""), predicted.get(f"{FOR}{name}", "")
+            if had and wanted and had != wanted:
+                line = f"measured with {name} {had}, predicted for {name} {wanted}"
+                lines[f"hardware differs: {line}"] = None
+                break
+    return tuple(lines)
 
 
 def comparison_csv(pairs: Sequence[Comparison]) -> str:
     """Tidy CSV: one row a point and figure that was both measured and predicted."""
     header = (
         *("point_hash", "hardware", "policy", "model", "dataset", "batch_size", "block_length"),
-        *("alpha", "threshold", "figure", "measured", "predicted", "error_percent", "notes"),
+        *("alpha", "threshold", "figure", "measured", "predicted", "error_percent"),
+        *("measured_runs", "measured_mean", "measured_cv_percent", "measured_half_width_percent"),
+        *("measured_hardware", "hardware_differs", "notes"),
     )
     rows: list[tuple[Cell, ...]] = []
     for pair in pairs:
@@ -165,6 +208,8 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
             continue
         point = pair.point
         notes = "; ".join(dict.fromkeys((*pair.measured.all_notes, *pair.predicted.all_notes)))
+        differences = "; ".join(hardware_differences([pair])) or None
+        spreads = {figure.name: spread_of(pair.measured, figure) for figure in FIGURES}
         rows += [
             (
                 point.hash(),
@@ -180,6 +225,12 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
                 figure.get(pair.measured.metrics),
                 figure.get(pair.predicted.metrics),
                 error_percent(pair, figure),
+                spreads[figure.name].count,
+                spreads[figure.name].mean,
+                spreads[figure.name].cv_percent,
+                spreads[figure.name].half_width_percent,
+                pair.measured.hardware,
+                differences,
                 notes,
             )
             for figure in FIGURES
@@ -187,8 +238,17 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
     return csv_text(header, rows)
 
 
-def _quotient(value: float | None, baseline: float | None) -> float | None:
-    return None if value is None or baseline is None else ratio(value, baseline)
+def _speedup(result: PointResult, baseline: PointResult | None) -> Speedup:
+    ours = result.metrics.output_throughput
+    theirs = None if baseline is None else baseline.metrics.output_throughput
+    if baseline is None or ours is None or theirs is None:
+        return Speedup(factor=None, noise_percent=None)
+    noise = None
+    if baseline.key != result.key:
+        noise = ratio_half_width(values_of(result, THROUGHPUT), values_of(baseline, THROUGHPUT))
+    return Speedup(
+        factor=ratio(ours, theirs), noise_percent=None if noise is None else 100.0 * noise
+    )
 
 
 def _match_key(point: PointConfig) -> PointConfig:

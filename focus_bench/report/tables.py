@@ -16,9 +16,12 @@ from focus_bench.report.compare import (
     FIGURES,
     THROUGHPUT,
     Comparison,
+    Figure,
     error_by_policy,
     error_percent,
     error_summary,
+    hardware_differences,
+    noise_percent,
     pair_results,
     speedups,
 )
@@ -26,13 +29,14 @@ from focus_bench.report.layout import Column, FittedTable, column
 from focus_bench.report.metrics import PointMetrics
 from focus_bench.report.results import PointResult
 
+_NOISE = "+-\n%"
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Setting:
     name: str
     heading: str
     get: Callable[[PointConfig], object]
-    in_title: bool = True
 
 
 # Those that name a row always; the others only where they vary, else they stand in the title.
@@ -53,19 +57,8 @@ _SETTINGS = (
     ),
     _Setting(name="retain", heading="retain", get=lambda p: _fixed(p, str(p.decode.retain))),
     _Setting(name="select", heading="select", get=lambda p: _fixed(p, p.decode.select)),
-    # The labels above the table name these two wherever they are not the model's own.
-    _Setting(
-        name="acceptance",
-        heading="acceptance",
-        get=lambda p: p.acceptance.label,
-        in_title=False,
-    ),
-    _Setting(
-        name="importance",
-        heading="importance",
-        get=lambda p: p.importance.label,
-        in_title=False,
-    ),
+    # Synthetic acceptance and importance are notes, whose numbers tell the rows apart.
+    _Setting(name="replayed trace", heading="replayed trace", get=lambda p: p.acceptance.path),
     _Setting(name="scheduler", heading="scheduler", get=lambda p: p.scheduler.kind),
     _Setting(name="page size", heading="page\nsize", get=lambda p: p.scheduler.page_size),
     _Setting(name="pages", heading="pages", get=lambda p: p.scheduler.num_pages or ""),
@@ -97,13 +90,18 @@ def results_table(results: Sequence[PointResult]) -> RenderableType:
     faster = speedups(results)
 
     def speedup(result: PointResult | None) -> str:
-        return formats.UNDEFINED if result is None else formats.factor(faster[result.key])
+        return formats.UNDEFINED if result is None else formats.factor(faster[result.key].factor)
+
+    def speedup_noise(result: PointResult | None) -> str:
+        noise = None if result is None else faster[result.key].noise_percent
+        return formats.fixed(noise, 1)
 
     measured = any(pair.measured for pair in pairs)
     predicted = any(pair.predicted for pair in pairs)
     columns = _name_columns(pairs, notes.marks)
     if measured:
         columns.append(column("meas.\ntok/s", pairs, lambda p: _throughput(p.measured)))
+        columns.append(_noise_column(pairs, THROUGHPUT))
     if predicted:
         columns.append(column("pred.\ntok/s", pairs, lambda p: _throughput(p.predicted)))
     if measured and predicted:
@@ -112,18 +110,21 @@ def results_table(results: Sequence[PointResult]) -> RenderableType:
         )
         columns.append(error)
     # A speed-up needs something to be faster than.
-    if any(value is not None for value in faster.values()):
+    if any(value.factor is not None for value in faster.values()):
         if measured:
             columns.append(column("x base\nmeas.", pairs, lambda p: speedup(p.measured)))
+            columns.append(column(_NOISE, pairs, lambda p: speedup_noise(p.measured)))
         if predicted:
             columns.append(column("x base\npred.", pairs, lambda p: speedup(p.predicted)))
     columns += [
         _figure("proc./\ndec.", pairs, lambda m: formats.fixed(m.processed_per_decoded)),
         _figure("tok/\nstep", pairs, lambda m: formats.fixed(m.tokens_per_step)),
-        _figure("TTFT\np50", pairs, lambda m: formats.seconds(m.ttft_s.p50)),
-        _figure("TPOT\np50", pairs, lambda m: formats.seconds(m.tpot_s.p50)),
-        _figure("E2E\np50", pairs, lambda m: formats.seconds(m.e2e_s.p50)),
+        _figure("TTFT\np50", pairs, lambda m: formats.percentile(m.ttft_s, "p50")),
+        _figure("TPOT\np50", pairs, lambda m: formats.percentile(m.tpot_s, "p50")),
+        _figure("E2E\np50", pairs, lambda m: formats.percentile(m.e2e_s, "p50")),
     ]
+    if any(r.metrics.goodput is not None for pair in pairs for r in pair.results):
+        columns.append(_figure("good\nreq/s", pairs, lambda m: formats.number(m.request_goodput)))
     if any(r.metrics.energy_per_output_token_j for pair in pairs for r in pair.results):
         columns.append(
             _figure("J/\ntok", pairs, lambda m: formats.number(m.energy_per_output_token_j))
@@ -143,6 +144,7 @@ def comparison_table(results: Sequence[PointResult], *, head: bool = True) -> Re
         return Text("no point was both measured and predicted")
     notes = captions(pairs)
     errors = _name_columns(pairs, notes.marks)
+    repeated = _num_runs(pairs) != "1"
     for figure in FIGURES:
         errors.append(
             column(
@@ -151,6 +153,8 @@ def comparison_table(results: Sequence[PointResult], *, head: bool = True) -> Re
                 lambda p, f=figure: formats.signed_percent(error_percent(p, f)),
             )
         )
+        if repeated:
+            errors.append(_noise_column(pairs, figure))
     by_policy = {**error_by_policy(pairs), "all": error_summary(pairs, THROUGHPUT)}
     means = list(by_policy.items())
     return Group(
@@ -224,7 +228,16 @@ def _name_columns(pairs: Sequence[Comparison], marks: Sequence[str]) -> list[Col
 
 
 def _head(pairs: Sequence[Comparison], notes: Captions) -> list[Text]:
-    return [*_title(pairs), *(Text(line, style="yellow") for line in notes.lines), Text()]
+    warnings = (*hardware_differences(pairs), *notes.lines)
+    return [
+        *_title(pairs),
+        *(Text(line, style="yellow") for line in warnings),
+        *(
+            Text(line)
+            for line in (*_noise_lines(pairs), *_goodput_lines(pairs), *_few_lines(pairs))
+        ),
+        Text(),
+    ]
 
 
 def _title(pairs: Sequence[Comparison]) -> list[Text]:
@@ -232,7 +245,7 @@ def _title(pairs: Sequence[Comparison]) -> list[Text]:
     for setting in _SETTINGS:
         values = {setting.get(pair.point) for pair in pairs}
         value = values.pop() if len(values) == 1 else ""
-        if setting.in_title and value not in ("", formats.UNDEFINED):
+        if value not in ("", formats.UNDEFINED):
             shared.append(f"{setting.name} {value}")
     lines = [Text(", ".join(shared))]
     results = [result for pair in pairs for result in pair.results]
@@ -246,6 +259,40 @@ def _hardware(pair: Comparison) -> str:
     # Predictions for several profiles are rows of their own; one device measures them all.
     named = pair.predicted or pair.measured
     return named.hardware if named is not None else ""
+
+
+def _noise_lines(pairs: Sequence[Comparison]) -> list[str]:
+    """What the columns of noise say, where anything was measured."""
+    runs = _num_runs(pairs)
+    if runs == "":
+        return []
+    if runs == "1":
+        return ["+-: one run each, so run-to-run noise is not known (--num-runs)"]
+    return [f"+-: half of the 95 % t-interval of the mean over {runs} runs, in percent"]
+
+
+def _num_runs(pairs: Sequence[Comparison]) -> str:
+    """How often the points were measured, as "3" or "1 to 3"; "" where none was."""
+    counts = {len(pair.measured.all_runs) for pair in pairs if pair.measured}
+    ends = dict.fromkeys((min(counts), max(counts))) if counts else ()
+    return " to ".join(str(count) for count in ends)
+
+
+def _noise_column(pairs: Sequence[Comparison], figure: Figure) -> Column:
+    return column(_NOISE, pairs, lambda pair: formats.fixed(noise_percent(pair, figure), 1))
+
+
+def _goodput_lines(pairs: Sequence[Comparison]) -> list[str]:
+    limits = (r.metrics.goodput for pair in pairs for r in pair.results)
+    return [
+        f"good: requests with {limit.label}" for limit in dict.fromkeys(limits) if limit is not None
+    ]
+
+
+def _few_lines(pairs: Sequence[Comparison]) -> list[str]:
+    shown = (pair.results[0].metrics for pair in pairs if pair.results)
+    is_few = any("p50" in s.few for m in shown for s in (m.ttft_s, m.tpot_s, m.e2e_s))
+    return [formats.FEW_SAMPLES] if is_few else []
 
 
 def _throughput(result: PointResult | None) -> str:

@@ -3,8 +3,11 @@
 import csv
 import dataclasses
 import io
+import math
 
+import numpy as np
 import pytest
+import scipy.stats
 from report_samples import make_point, make_result
 
 from focus_bench.core.config import EngineConfig
@@ -15,6 +18,8 @@ from focus_bench.report.compare import (
     error_by_policy,
     error_percent,
     error_summary,
+    hardware_differences,
+    noise_percent,
     pair_results,
     speedups,
 )
@@ -111,17 +116,72 @@ def test_speedup_is_over_the_baseline_of_the_same_settings_and_source():
     other_threshold = make_result(make_point("focus", threshold=0.8))
     predicted = make_result(make_point("focus"), source="predicted")
     faster = speedups([baseline, focus, other_batch, other_threshold, predicted])
-    assert faster[baseline.key] == 1.0
-    assert faster[focus.key] == 2.5
-    assert faster[other_batch.key] is None
-    assert faster[other_threshold.key] is None
-    assert faster[predicted.key] is None
+    assert faster[baseline.key].factor == 1.0
+    assert faster[focus.key].factor == 2.5
+    assert faster[other_batch.key].factor is None
+    assert faster[other_threshold.key].factor is None
+    assert faster[predicted.key].factor is None
 
 
 def test_speedup_over_a_baseline_without_output_is_undefined():
     baseline = make_result(make_point("baseline"), output_tokens=0)
     focus = make_result(make_point("focus"))
-    assert speedups([baseline, focus])[focus.key] is None
+    assert speedups([baseline, focus])[focus.key].factor is None
+
+
+def test_noise_of_a_speedup_is_that_of_both_policies():
+    ours, theirs = (480, 500, 540), (190, 200, 210)
+    focus = make_result(make_point("focus"), output_tokens=500, run_tokens=ours)
+    baseline = make_result(make_point("baseline"), output_tokens=200, run_tokens=theirs)
+    reference = scipy.stats.ttest_ind(np.log(ours), np.log(theirs), equal_var=False)
+    low, high = reference.confidence_interval(0.95)
+    faster = speedups([baseline, focus])
+    half = 100 * (math.exp((high - low) / 2) - 1)
+    assert faster[focus.key].noise_percent == pytest.approx(half, rel=1e-9)
+    assert faster[baseline.key].noise_percent is None
+    once = make_result(make_point("baseline"), output_tokens=200)
+    assert speedups([once, focus])[focus.key].noise_percent is None
+
+
+def test_noise_beside_an_error_is_the_measurements():
+    point = make_point()
+    measured = make_result(point, output_tokens=48, run_tokens=(40, 48, 56))
+    (pair,) = pair_results([measured, make_result(point, source="predicted")])
+    # 2 tokens/s around 12: 100 * t(0.975, 2) * 2 / sqrt(3) / 12
+    assert noise_percent(pair, THROUGHPUT) == pytest.approx(41.4023, abs=1e-4)
+    rows = list(csv.DictReader(io.StringIO(comparison_csv([pair]))))
+    assert rows[0]["figure"] == "output_throughput"
+    assert (rows[0]["measured_runs"], rows[0]["measured_mean"]) == ("3", "12.0")
+    assert float(rows[0]["measured_cv_percent"]) == pytest.approx(100 / 6)
+    assert float(rows[0]["measured_half_width_percent"]) == pytest.approx(41.4023, abs=1e-4)
+    (once,) = pair_results([make_result(point), make_result(point, source="predicted")])
+    assert noise_percent(once, THROUGHPUT) is None
+    rows = list(csv.DictReader(io.StringIO(comparison_csv([once]))))
+    assert (rows[0]["measured_runs"], rows[0]["measured_half_width_percent"]) == ("1", "")
+
+
+def test_a_prediction_for_another_device_is_named():
+    point = make_point()
+
+    def lines(measured, predicted):
+        results = [
+            make_result(point, settings=measured),
+            make_result(point, source="predicted", settings=predicted),
+        ]
+        return hardware_differences(pair_results(results))
+
+    h200 = {"device": "NVIDIA H200", "processor": "x86_64"}
+    assert lines(h200, {"for device": "NVIDIA H200"}) == ()
+    assert lines(h200, {"for device": "cpu", "for processor": "arm"}) == (
+        "hardware differs: measured with device NVIDIA H200, predicted for device cpu",
+    )
+    cpu = {"device": "cpu", "processor": "x86_64", "threads": "1"}
+    other = {"for device": "cpu", "for processor": "x86_64", "for threads": "2"}
+    assert lines(cpu, other) == (
+        "hardware differs: measured with threads 1, predicted for threads 2",
+    )
+    assert lines(cpu, {"device": "unknown"}) == ()
+    assert hardware_differences(pair_results([make_result(point, settings=cpu)])) == ()
 
 
 def test_comparison_csv_is_tidy_and_names_what_it_rests_on():

@@ -8,12 +8,13 @@ from report_samples import PROVENANCE, make_point, make_request, make_result, ma
 from rich.cells import cell_len
 from rich.console import Console
 
-from focus_bench.core.config import PointConfig
+from focus_bench.core.config import AcceptanceConfig, PointConfig
 from focus_bench.core.workload import Provenance
 from focus_bench.report import formats
 from focus_bench.report.captions import captions, data_line
 from focus_bench.report.compare import pair_results
 from focus_bench.report.detail import point_detail
+from focus_bench.report.goodput import GoodputThresholds
 from focus_bench.report.results import result_of
 from focus_bench.report.tables import (
     comparison_table,
@@ -53,37 +54,39 @@ def sweep(batches=(8, 32), sources=("measured", "predicted")):
 
 def test_main_table_at_80_columns():
     lines = render(results_table(sweep()))
-    assert lines[3:20] == [
+    assert lines[3:22] == [
         "data: sharegpt, local file; s.json; 10 of 12 rows used; left out: 2 empty prompt",
         "measured: dummy weights",
         "synthetic acceptance (synthetic:sharegpt=2,scatter=0,fitted)",
         "synthetic importance (synthetic:tau=4,noise=0.1)",
         "no chat template",
         "[1] predicted: extrapolated decode dynamics",
+        "+-: one run each, so run-to-run noise is not known (--num-runs)",
+        "~ fewer than 2 samples for a p50, 10 samples for a p90, 100 samples for a p99",
         "",
-        "                                  meas.  pred. err. x base x base proc./ tok/",
-        "policy                 batch  B # tok/s  tok/s    %  meas.  pred.   dec. step",
-        "\u2500" * 77,
-        "baseline                   8 32     800    860 +7.5  1.00x  1.00x   4.00 3.20",
-        "delayed-cache-neighbor     8 32    1.6k  1.72k +7.5  2.00x  2.00x   4.00 3.20",
-        "focus                      8 32    2.4k  2.58k +7.5  3.00x  3.00x   4.00 3.20",
-        "baseline                  32 32    3.2k  3.44k +7.5  1.00x  1.00x   4.00 3.20",
-        "delayed-cache-neighbor    32 32    6.4k  6.88k +7.5  2.00x  2.00x   4.00 3.20",
-        "focus                     32 32 1  9.6k 10.32k +7.5  3.00x  3.00x   4.00 3.20",
+        "                                  meas. +-  pred. err. x base +- x base proc./",
+        "policy                 batch  B # tok/s  %  tok/s    %  meas.  %  pred.   dec.",
+        "\u2500" * 78,
+        "baseline                   8 32     800  -    860 +7.5  1.00x  -  1.00x   4.00",
+        "delayed-cache-neighbor     8 32    1.6k  -  1.72k +7.5  2.00x  -  2.00x   4.00",
+        "focus                      8 32    2.4k  -  2.58k +7.5  3.00x  -  3.00x   4.00",
+        "baseline                  32 32    3.2k  -  3.44k +7.5  1.00x  -  1.00x   4.00",
+        "delayed-cache-neighbor    32 32    6.4k  -  6.88k +7.5  2.00x  -  2.00x   4.00",
+        "focus                     32 32 1  9.6k  - 10.32k +7.5  3.00x  -  3.00x   4.00",
         "",
     ]
-    assert lines[20:24] == [
-        "                                    TTFT    TPOT    E2E",
-        "policy                 batch  B #    p50     p50    p50",
-        "\u2500" * 55,
-        "baseline                   8 32   1.00 s  625 us 3.00 s",
+    assert lines[22:26] == [
+        "                                  tok/    TTFT     TPOT     E2E",
+        "policy                 batch  B # step     p50      p50     p50",
+        "\u2500" * 63,
+        "baseline                   8 32   3.20 ~1.00 s  ~625 us ~3.00 s",
     ]
 
 
 def test_main_table_at_120_columns_is_one_table_with_every_column():
     lines = render(results_table(sweep()), 120)
     (heading,) = [line for line in lines if line.startswith("policy")]
-    names = "policy batch B # tok/s tok/s % meas. pred. dec. step p50 p50 p50"
+    names = "policy batch B # tok/s % tok/s % meas. % pred. dec. step p50 p50 p50"
     assert heading.split() == names.split()
 
 
@@ -107,6 +110,77 @@ def test_nothing_is_wider_than_asked(width, encoding):
             assert cell_len(line) <= width
 
 
+def test_noise_stands_beside_measurement_and_speedup_and_is_a_dash_for_one_run():
+    results = [
+        make_result(make_point("baseline"), output_tokens=200, run_tokens=(190, 200, 210)),
+        make_result(make_point("focus"), output_tokens=500, run_tokens=(480, 500, 520)),
+        make_result(make_point("baseline", batch_size=32), output_tokens=200),
+        make_result(make_point("focus", batch_size=32), output_tokens=500),
+    ]
+    lines = render(results_table(results), 120)
+    assert "+-: half of the 95 % t-interval of the mean over 1 to 3 runs, in percent" in lines
+    rows = [line.split()[3:7] for line in lines if line[:8] in ("baseline", "focus   ")]
+    # 4.303 * 2.5 / sqrt(3) / 50 and 4.303 * 5 / sqrt(3) / 125
+    assert rows[0] == ["50", "12.4", "1.00x", "-"]
+    assert rows[1][:3] == ["125", "9.9", "2.50x"]
+    assert 9.9 < float(rows[1][3]) < 12.4 * 1.5
+    assert rows[2] == ["50", "-", "1.00x", "-"]
+    assert rows[3] == ["125", "-", "2.50x", "-"]
+    predicted = [make_result(r.point, source="predicted") for r in results]
+    compared = render(comparison_table([*results, *predicted]), 160)
+    (first,) = [line.split() for line in compared if line.split()[:3] == ["focus", "8", "32"]]
+    assert first[3:5] == ["-20.0", "9.9"]
+
+
+def test_goodput_is_shown_with_its_limits():
+    limits = GoodputThresholds.parse(["ttft:1500", "tpot:20"])
+    requests = [make_request(0, output_tokens=400), make_request(1, output_tokens=5)]
+    result = result_of(make_point(), make_run(requests), provenance=PROVENANCE, goodput=limits)
+    lines = render(results_table([result]), 120)
+    assert "good: requests with TTFT <= 1500 ms, TPOT <= 20 ms" in lines
+    row = next(line for line in lines if line.startswith("focus"))
+    assert row.split()[-1] == "0.25"  # one of two in 4 s
+    assert "good" not in "\n".join(render(results_table([make_result(make_point())])))
+    detail = "\n".join(render(point_detail(result), 120))
+    assert "0.25 req/s (TTFT <= 1500 ms, TPOT <= 20 ms)" in detail
+
+
+def test_two_models_are_one_table_at_80_columns():
+    def of(point, model, mean, preset):
+        return dataclasses.replace(
+            point,
+            engine=dataclasses.replace(point.engine, model=model),
+            acceptance=AcceptanceConfig(kind="synthetic", mean=mean, preset=preset),
+        )
+
+    results = [
+        make_result(of(make_point(policy), *model), source="predicted")
+        for model in (("focus-tiny", 3.0, "focus-tiny"), ("sdar-8b", 2.0, "sharegpt"))
+        for policy in ("baseline", "focus")
+    ]
+    lines = render(results_table(results))
+    assert len([line for line in lines if line.startswith("policy")]) == 1
+    rows = [line.split()[:5] for line in lines if line[:8] in ("baseline", "focus   ")]
+    assert [(row[0], row[3], row[4]) for row in rows] == [
+        ("baseline", "focus-tiny", "1"),
+        ("focus", "focus-tiny", "1"),
+        ("baseline", "sdar-8b", "2"),
+        ("focus", "sdar-8b", "2"),
+    ]
+    assert "[2] synthetic acceptance (synthetic:sharegpt=2,scatter=0,fitted)" in lines
+
+
+def test_predictions_for_another_device_are_named_above_both_tables():
+    point = make_point()
+    results = [
+        make_result(point, hardware="cpu", settings={"device": "cpu"}),
+        make_result(point, source="predicted", settings={"for device": "NVIDIA H200"}),
+    ]
+    line = "hardware differs: measured with device cpu, predicted for device NVIDIA H200"
+    for table in (results_table(results), comparison_table(results)):
+        assert line in render(table)
+
+
 def test_only_measured_results_have_no_predicted_columns():
     lines = render(results_table(sweep(sources=("measured",))))
     text = "\n".join(lines)
@@ -128,7 +202,7 @@ def test_undefined_figures_are_a_dash():
     result = result_of(make_point(), make_run(duration_s=0.0), provenance=PROVENANCE)
     lines = render(results_table([result]), 120)
     row = next(line for line in lines if line.startswith("focus"))
-    assert row.split()[3:] == ["-"] * 6  # tok/s, two ratios and three latencies
+    assert row.split()[3:] == ["-"] * 7  # tok/s, its noise, two ratios and three latencies
     assert render(results_table([])) == ["no results"]
 
 
