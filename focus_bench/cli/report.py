@@ -11,14 +11,24 @@ def command(
     detail: Annotated[
         bool, typer.Option("--detail", help="Show everything known about each point.")
     ] = False,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            "--perfetto",
+            help="File for a trace of each point's steps and requests, for ui.perfetto.dev "
+            "(name.json or name.json.gz; with several points name-HASH.json).",
+        ),
+    ] = None,
 ) -> int:
     """Show the results of folders; two of one point, source and hardware: the last folder's."""
+    from focus_bench.cli.paths import check_writable
     from focus_bench.report.console import make_console
     from focus_bench.report.detail import point_detail
     from focus_bench.report.folder import load_folder
     from focus_bench.report.quality import quality_table
     from focus_bench.report.quality_folder import QUALITY_FILE, load_quality
     from focus_bench.report.tables import failures_table, results_table
+    from focus_bench.report.trace_files import write_traces
 
     console = make_console()
     of_eval = [folder for folder in folders if (folder / QUALITY_FILE).is_file()]
@@ -28,6 +38,7 @@ def command(
     others = [folder for folder in folders if folder not in of_eval]
     if not others:
         return 0
+    check_writable("--perfetto", perfetto)
     results = [result for folder in others for result in load_folder(folder).results]
     console.print(results_table(results))
     failures = failures_table(results)
@@ -36,4 +47,8 @@ def command(
     if detail:
         for result in results:
             console.print(point_detail(result))
+    if perfetto is not None:
+        last = {r.key: (folder, r) for folder in others for r in load_folder(folder).results}
+        for file in write_traces(tuple(last.values()), perfetto):
+            console.print(f"trace: {file}", soft_wrap=True)
     return 0

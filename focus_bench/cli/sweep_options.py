@@ -115,6 +115,15 @@ class PointFlags(OutputFlags, DecodingFlags, WorkloadFlags, ModelFlags, Sampling
             shown="none",
         ),
     ] = None
+    perfetto: A[
+        Path | None,
+        flag(
+            OUTPUT,
+            "File for a trace of each point's steps and requests, for ui.perfetto.dev (name.json "
+            "or name.json.gz; with several points name-HASH.json).",
+            shown="none",
+        ),
+    ] = None
     quiet: A[bool, switch("--quiet", OUTPUT, "Print errors only.")] = False
 
 

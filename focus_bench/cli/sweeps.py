@@ -15,7 +15,8 @@ from rich.console import Console
 
 from focus_bench.bench.sweep import FailedPoint, SweepResult, run_sweep
 from focus_bench.bench.workload_cache import WorkloadCache
-from focus_bench.cli.interrupts import INTERRUPTED, Interrupts
+from focus_bench.cli.interrupts import Interrupted, Interrupts
+from focus_bench.cli.paths import check_writable
 from focus_bench.cli.points import key_values
 from focus_bench.cli.sweep_options import PointFlags
 from focus_bench.core.config import PointConfig
@@ -31,6 +32,7 @@ from focus_bench.report.manifest import PlannedPoint, new_manifest
 from focus_bench.report.progress import SweepProgress
 from focus_bench.report.results import PointResult, result_of
 from focus_bench.report.tables import failures_table, plan_table, results_table
+from focus_bench.report.trace_files import write_traces
 from focus_bench.scheduling.recorder import Recorder
 
 SOME_FAILED = 1
@@ -135,8 +137,9 @@ def run_campaigns(
     """Run all points of all campaigns, keep and show the results; returns the exit code.
 
     Data that cannot be had is a usage error before anything runs. What is in the folder already
-    (--resume) is not run again.
+    (--resume) is not run again. Ctrl-C and SIGTERM raise Interrupted, with everything written.
     """
+    check_writable("--perfetto", flags.perfetto)
     goodput = GoodputThresholds.parse([i for item in flags.goodput or [] for i in item.split()])
     for campaign in campaigns:
         for point in campaign.points:
@@ -156,9 +159,9 @@ def run_campaigns(
     progress = SweepProgress(messages, sum(len(campaign.points) for campaign in campaigns))
     with ResultFolder.create(path, manifest, resume=flags.resume) as folder:
 
-        def last_words() -> None:
+        def last_words() -> str:
             progress.abandon()
-            _say_interrupted(folder, campaigns)
+            return _how_to_go_on(folder, campaigns)
 
         with Interrupts(last_words) as interrupts:
             sink = Sink(
@@ -171,12 +174,11 @@ def run_campaigns(
             try:
                 with progress:
                     _run_all(campaigns, workloads, sink, totals)
-                _show(folder, quiet=flags.quiet)
+                _show(folder, quiet=flags.quiet, perfetto=flags.perfetto)
             except KeyboardInterrupt:  # between two points, or while the results were shown
                 totals.interrupted = True
             if totals.interrupted:
-                _say_interrupted(folder, campaigns)
-                return INTERRUPTED
+                raise Interrupted(_how_to_go_on(folder, campaigns))
         return _exit_code(folder.results, totals)
 
 
@@ -255,23 +257,25 @@ def _label(campaign: Campaign, point: PointConfig) -> str:
     )
 
 
-def _show(folder: ResultFolder, *, quiet: bool) -> None:
+def _show(folder: ResultFolder, *, quiet: bool, perfetto: Path | None) -> None:
     console = make_console(quiet=quiet)
     console.print(results_table(folder.results))
     for table in (failures_table(folder.results), failed_points_table(folder.failures)):
         if table is not None:
             console.print(table)
     console.print(f"results: {folder.path}", soft_wrap=True)
+    if perfetto is not None:
+        for file in write_traces([(folder.path, result) for result in folder.results], perfetto):
+            console.print(f"trace: {file}", soft_wrap=True)
 
 
-def _say_interrupted(folder: ResultFolder, campaigns: Sequence[Campaign]) -> None:
-    """One line: what is written, and how to go on."""
+def _how_to_go_on(folder: ResultFolder, campaigns: Sequence[Campaign]) -> str:
+    """What is written, and how the rest is run."""
     planned = [(c, point) for c in campaigns for point in c.points]
     done = sum(folder.finished(p, c.source, c.hardware) is not None for c, p in planned)
-    print(
-        f"focus-bench: interrupted: {done} of {len(planned)} points are finished and written; to "
-        f"go on, repeat the command with --resume --output-dir {shlex.quote(str(folder.path))}",
-        file=sys.stderr,
+    return (
+        f"{done} of {len(planned)} points are finished and written; to go on, repeat the command "
+        f"with --resume --output-dir {shlex.quote(str(folder.path))}"
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import fields
 from focus_bench.core.config import PointConfig
 from focus_bench.core.records import (
     SCHEMA_VERSION,
+    EnvironmentSample,
     RequestRecord,
     RunRecord,
     StepRecord,
@@ -31,6 +32,7 @@ Cell = str | int | float | None
 _KEY_COLUMNS = ("point_hash", "source", "hardware")
 _TIMING_COLUMNS = tuple(field.name for field in fields(StepTiming))
 _STEP_COLUMNS = tuple(field.name for field in fields(StepRecord) if field.name != "timing")
+_SAMPLE_COLUMNS = tuple(f.name for f in fields(EnvironmentSample) if f.name != "clock_reasons")
 _REQUEST_COLUMNS = tuple(field.name for field in fields(RequestRecord))
 
 
@@ -174,6 +176,19 @@ def steps_csv(result: PointResult, run: RunRecord) -> str:
         for step in run.steps
     )
     return csv_text((*_KEY_COLUMNS, *_STEP_COLUMNS, *_TIMING_COLUMNS), rows)
+
+
+def environment_csv(result: PointResult, run: RunRecord) -> str:
+    """environment.csv of one point: the samples of its GPU; reasons that were seen, or "none"."""
+    rows = (
+        (
+            *result.key,
+            *(getattr(sample, name) for name in _SAMPLE_COLUMNS),
+            None if sample.clock_reasons is None else "; ".join(sample.clock_reasons) or "none",
+        )
+        for sample in run.environment
+    )
+    return csv_text((*_KEY_COLUMNS, *_SAMPLE_COLUMNS, "clock_reasons"), rows)
 
 
 def results_json(results: Sequence[PointResult], failures: Sequence[PointFailure] = ()) -> str:

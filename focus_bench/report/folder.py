@@ -12,7 +12,14 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.records import SCHEMA_VERSION, RunRecord
 from focus_bench.core.workload import Provenance
 from focus_bench.report.atomic import concatenate_atomic, write_atomic
-from focus_bench.report.export import requests_csv, results_json, runs_csv, steps_csv, summary_csv
+from focus_bench.report.export import (
+    environment_csv,
+    requests_csv,
+    results_json,
+    runs_csv,
+    steps_csv,
+    summary_csv,
+)
 from focus_bench.report.failures import PointFailure
 from focus_bench.report.locked_folder import (
     MANIFEST_FILE,
@@ -85,6 +92,7 @@ class ResultFolder(LockedFolder[PointResult]):
         records = {
             ".requests.csv": requests_csv(result, run),
             ".steps.csv": steps_csv(result, run),
+            ".environment.csv": environment_csv(result, run),
         }
         self._add(result, records)
 
@@ -107,6 +115,6 @@ class ResultFolder(LockedFolder[PointResult]):
         write_atomic(self.path / "summary.csv", summary_csv(results, failures))
         write_atomic(self.path / "results.json", results_json(results, failures))
         write_atomic(self.path / "runs.csv", runs_csv(results))
-        for name in ("requests.csv", "steps.csv"):
+        for name in ("requests.csv", "steps.csv", "environment.csv"):
             parts = [self._file(result, f".{name}") for result in results]
             concatenate_atomic(self.path / name, parts)

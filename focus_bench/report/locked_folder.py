@@ -184,7 +184,7 @@ class LockedFolder(ABC, Generic[Result]):
         self._renew_tables()
 
     def _file(self, result: Result, suffix: str) -> Path:
-        return self.path / POINTS_FOLDER / f"{_stem(result.key)}{suffix}"
+        return point_path(self.path, result.key, suffix)
 
     def _failure_file(self, key: tuple[str, ...]) -> Path:
         return self.path / FAILED_FOLDER / f"{_stem(key)}.json"
@@ -217,6 +217,11 @@ class LockedFolder(ABC, Generic[Result]):
         # run.json comes first: with it the folder can be loaded and resumed.
         write_atomic(self.path / MANIFEST_FILE, json_text(to_plain(self._manifest)))
         self._write_tables()
+
+
+def point_path(folder: Path, key: tuple[str, ...], suffix: str) -> Path:
+    """The file of a folder's result with that ending (".json", ".steps.csv", ...)."""
+    return folder / POINTS_FOLDER / f"{_stem(key)}{suffix}"
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -1,0 +1,80 @@
+"""Records of steps, requests and the GPU, read back from the CSV files of a result folder.
+
+The inverse of the CSV texts in export; numbers come back as they were.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from focus_bench.core.errors import UsageError
+from focus_bench.core.records import EnvironmentSample, RequestRecord, StepRecord, StepTiming
+from focus_bench.report.locked_folder import point_path
+from focus_bench.report.results import PointResult
+
+Record = TypeVar("Record")
+_Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRecords:
+    """What a folder keeps of one result's run."""
+
+    steps: tuple[StepRecord, ...]
+    requests: tuple[RequestRecord, ...]
+    environment: tuple[EnvironmentSample, ...]
+
+
+def load_records(folder: Path, result: PointResult) -> StoredRecords:
+    """The records of one of the folder's results.
+
+    Raises UsageError naming the file that is missing or not whole.
+    """
+
+    def rows(name: str) -> Iterator[_Row]:
+        return _rows(point_path(folder, result.key, f".{name}.csv"))
+
+    timing, step = _reader(StepTiming), _reader(StepRecord)
+    request, sample = _reader(RequestRecord), _reader(EnvironmentSample)
+    return StoredRecords(
+        steps=tuple(step(row, timing=timing(row)) for row in rows("steps")),
+        requests=tuple(request(row) for row in rows("requests")),
+        environment=tuple(
+            sample(row, clock_reasons=_reasons(row["clock_reasons"])) for row in rows("environment")
+        ),
+    )
+
+
+def _rows(file: Path) -> Iterator[_Row]:
+    try:
+        with file.open(encoding="utf-8", newline="") as opened:
+            yield from csv.DictReader(opened)
+    except FileNotFoundError:
+        raise UsageError("result file", str(file), "a file of a finished point") from None
+
+
+def _reader(kind: type[Record]) -> Callable[..., Record]:
+    """What makes records of rows; `given` fields are no cells."""
+    hints = get_type_hints(kind)
+
+    def read(row: _Row, **given: object) -> Record:
+        cells = {name: _value(hint, row[name]) for name, hint in hints.items() if name not in given}
+        return kind(**cells, **given)
+
+    return read
+
+
+def _value(hint: Any, text: str) -> str | int | float | None:
+    if hint is str:
+        return text
+    if not text:  # None of an optional number
+        return None
+    return int(text) if hint in (int, int | None) else float(text)
+
+
+def _reasons(text: str) -> tuple[str, ...] | None:
+    if not text:
+        return None
+    return () if text == "none" else tuple(text.split("; "))
