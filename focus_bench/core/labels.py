@@ -33,6 +33,20 @@ def point_labels(
     return tuple(labels)
 
 
+def outside_labels(point: PointConfig, provenance: Provenance) -> tuple[str, ...]:
+    """Labels of what an outside engine gave: the model and its decoding are its own."""
+    if point.backend.kind == "openai":
+        how = "openai endpoint; model, policy and decoding settings as the caller states them"
+    elif point.decode.policy == "baseline":
+        how = "lmdeploy"
+    else:
+        how = f"lmdeploy; policy as the caller states it, by {', '.join(point.backend.options)}"
+    labels = [f"outside engine ({how})"]
+    if provenance.synthetic:
+        labels.append(f"synthetic data ({provenance.dataset})")
+    return tuple(labels)
+
+
 def throttling_labels(reasons: Sequence[str]) -> tuple[str, ...]:
     """The label of a measurement on a GPU that was slower than its settings allow, if it was."""
     return (f"GPU throttled ({', '.join(reasons)})",) if reasons else ()

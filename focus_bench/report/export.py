@@ -33,6 +33,11 @@ _KEY_COLUMNS = ("point_hash", "source", "hardware")
 _TIMING_COLUMNS = tuple(field.name for field in fields(StepTiming))
 _STEP_COLUMNS = tuple(field.name for field in fields(StepRecord) if field.name != "timing")
 _SAMPLE_COLUMNS = tuple(f.name for f in fields(EnvironmentSample) if f.name != "clock_reasons")
+# Of this project's engine; an outside one has its own, which stand under `notes` where known.
+_OWN_SETTINGS = (
+    *("acceptance", "importance", "scheduler", "page_size_tokens", "steps_per_round"),
+    *("load_format", "device", "dtype"),
+)
 _REQUEST_COLUMNS = tuple(field.name for field in fields(RequestRecord))
 
 
@@ -95,8 +100,9 @@ def summary_row(result: PointResult) -> dict[str, Cell]:
 def _settings(key: tuple[str, str, str], point: PointConfig) -> dict[str, Cell]:
     """The cells that name a point and say how it was configured."""
     decode, scheduler, workload = point.decode, point.scheduler, point.workload
-    return {
+    row: dict[str, Cell] = {
         **dict(zip(_KEY_COLUMNS, key, strict=True)),
+        "backend": point.backend.kind,
         "policy": decode.policy,
         "model": point.engine.model,
         "dataset": workload.dataset,
@@ -120,6 +126,9 @@ def _settings(key: tuple[str, str, str], point: PointConfig) -> dict[str, Cell]:
         "dtype": point.engine.dtype,
         "seed": point.seed,
     }
+    if point.backend.is_outside and key[1] == "measured":
+        row |= dict.fromkeys(_OWN_SETTINGS)
+    return row
 
 
 def _failed_row(failure: PointFailure) -> dict[str, Cell]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import check_choice
-from focus_bench.core.labels import point_labels, throttling_labels
+from focus_bench.core.labels import outside_labels, point_labels, throttling_labels
 from focus_bench.core.records import SOURCES, RunRecord
 from focus_bench.core.workload import Provenance
 from focus_bench.report.goodput import GoodputThresholds
@@ -58,12 +58,20 @@ class PointResult:
         return tuple(m.output_throughput for m in self.runs if m.output_throughput is not None)
 
     @property
+    def is_outside(self) -> bool:
+        """Whether an outside engine was measured; predictions beside it are this project's."""
+        return self.point.backend.is_outside and self.source == "measured"
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """What stands for something else or held the GPU back, in words for tables and CSV rows."""
         dummy = self.point.engine.load_format == "dummy" and self.source == "measured"
         sampled = [m.environment for m in self.all_runs if m.environment is not None]
         reasons = dict.fromkeys(reason for e in sampled for reason in e.throttle_reasons)
-        labels = point_labels(self.point, self.provenance, dummy_weights=dummy)
+        if self.is_outside:
+            labels = outside_labels(self.point, self.provenance)
+        else:
+            labels = point_labels(self.point, self.provenance, dummy_weights=dummy)
         return (*labels, *throttling_labels(tuple(reasons)))
 
     @property

@@ -46,6 +46,11 @@ _AXES = (
     _Setting(name="B", heading="B", get=lambda p: p.decode.block_length),
 )
 _SETTINGS = (
+    _Setting(
+        name="backend",
+        heading="backend",
+        get=lambda p: p.backend.kind if p.backend.is_outside else "",
+    ),
     _Setting(name="model", heading="model", get=lambda p: p.engine.model),
     _Setting(name="dataset", heading="dataset", get=lambda p: p.workload.dataset),
     _Setting(name="requests", heading="requests", get=lambda p: p.workload.num_prompts),
