@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from focus_bench.bench.sandbox import SandboxLimits
     from focus_bench.bench.sweep import Axes, FailedPoint, SweepResult
     from focus_bench.bench.workload_cache import WorkloadCache
+    from focus_bench.cli.interrupts import Interrupts
     from focus_bench.core.config import PointConfig
     from focus_bench.core.records import RunRecord
     from focus_bench.core.workload import Workload
@@ -76,6 +77,7 @@ def command(flags: EvalFlags) -> int:
 
 
 def _run(plans: "list[QualityPlan]", scoring: "_Scoring", flags: EvalFlags, path: Path) -> int:
+    from focus_bench.cli.interrupts import Interrupted, Interrupts
     from focus_bench.cli.machine import gpu_facts
     from focus_bench.cli.points import key_values
     from focus_bench.report.console import make_console
@@ -101,12 +103,18 @@ def _run(plans: "list[QualityPlan]", scoring: "_Scoring", flags: EvalFlags, path
         metadata=key_values("--metadata", flags.metadata),
     )
     messages = make_console(sys.stderr, quiet=flags.quiet)
-    with QualityFolder.create(path, manifest, resume=flags.resume) as folder:
+    kept = f"finished points are in {path}; to go on, repeat the command with --resume"
+    with (
+        QualityFolder.create(path, manifest, resume=flags.resume) as folder,
+        Interrupts(lambda: kept) as interrupts,
+    ):
         with SweepProgress(messages, len(plans)) as progress:
-            outcome = _sweep(plans, scoring, folder, progress)
+            outcome = _sweep(plans, scoring, folder, progress, interrupts)
         console = make_console(quiet=flags.quiet)
         console.print(quality_table(folder.results))
         console.print(f"results: {path}", soft_wrap=True)
+        if outcome.interrupted:
+            raise Interrupted(kept)
         return _exit_code(outcome, folder.results)
 
 
@@ -115,12 +123,13 @@ def _sweep(
     scoring: "_Scoring",
     folder: "QualityFolder",
     progress: "SweepProgress",
+    interrupts: "Interrupts",
 ) -> "SweepResult":
     """Run every plan that the folder does not hold; each is kept before the next begins."""
     import traceback
 
     from focus_bench.bench.sweep import run_sweep
-    from focus_bench.core.errors import UsageError
+    from focus_bench.engine.memory import release_memory
     from focus_bench.report.formats import share
 
     plan_of = {plan.point.hash(): plan for plan in plans}
@@ -129,7 +138,8 @@ def _sweep(
         plan = plan_of[point.hash()]
         progress.begin_point(_label(plan), plan.point.workload.num_prompts * plan.num_runs)
         evaluation = scoring.evaluate(plan, progress)
-        folder.add(evaluation.result, evaluation.answers)
+        with interrupts.deferred():
+            folder.add(evaluation.result, evaluation.answers)
         progress.end_point(f"{share(evaluation.result.accuracy.value)} right")
 
     def is_finished(point: "PointConfig") -> bool:
@@ -142,11 +152,13 @@ def _sweep(
 
     def on_failed(failed: "FailedPoint") -> None:
         progress.end_point(f"failed: {failed.reason}")
-        if not isinstance(failed.error, UsageError):  # nobody foresaw it: say where it happened
+        if not failed.is_foreseen:  # say where it happened
             traceback.print_exception(failed.error)
 
     points = [plan.point for plan in plans]
-    return run_sweep(points, run=run, is_finished=is_finished, on_failed=on_failed)
+    return run_sweep(
+        points, run=run, is_finished=is_finished, on_failed=on_failed, release=release_memory
+    )
 
 
 @dataclass(kw_only=True)
@@ -345,13 +357,9 @@ def _label(plan: "QualityPlan") -> str:
 
 
 def _exit_code(outcome: "SweepResult", results: "tuple[QualityResult, ...]") -> int:
-    """0, or 1 with what failed on stderr, or 130 after Ctrl-C."""
-    from focus_bench.cli.interrupts import INTERRUPTED
+    """0, or 1 with what failed on stderr."""
     from focus_bench.cli.sweeps import SOME_FAILED
 
-    if outcome.interrupted:
-        print("focus-bench: interrupted; finished points are kept", file=sys.stderr)
-        return INTERRUPTED
     problems = [f"point {f.point.hash()}: {f.reason}" for f in outcome.failed]
     problems += [
         f"point {result.plan.hash()} ({_label(result.plan)}): "

@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-INTERRUPTED = 130
 # From the signal to the end of the process, where the main thread does not end by itself.
 GRACE_S = 0.7
+EXIT_CODE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):
+    """A command was interrupted; its text says what is kept, for the line that main prints."""
 
 
 class Interrupts:
@@ -23,14 +27,15 @@ class Interrupts:
 
     Python raises only between two of its own instructions, so a main thread inside a long call of
     a library (a load, a compilation, a large product) would not stop. A second thread therefore
-    ends the process when GRACE_S have passed, after `last_words` (which must not wait for the main
-    thread). What is on disk is whole at every moment, so this loses no finished point.
+    ends the process when GRACE_S have passed, with what `last_words` returns as its last line (it
+    must not wait for the main thread). What is on disk is whole at every moment, so this loses no
+    finished point.
 
     Outside the main thread, where Python allows no handlers, this does nothing. After an
     interruption both signals stay ignored: the process is about to end.
     """
 
-    def __init__(self, last_words: Callable[[], None]) -> None:
+    def __init__(self, last_words: Callable[[], str]) -> None:
         self._last_words = last_words
         self._interrupted = False
         self._deferred = False
@@ -110,7 +115,13 @@ class Interrupts:
 
     def _end_process(self) -> None:
         try:
-            self._last_words()
+            say_interrupted(self._last_words())
             sys.stderr.flush()
         finally:
-            os._exit(INTERRUPTED)
+            os._exit(EXIT_CODE)
+
+
+def say_interrupted(what_is_kept: str = "") -> None:
+    """The one line about an interruption."""
+    rest = f": {what_is_kept}" if what_is_kept else ""
+    print(f"focus-bench: interrupted{rest}", file=sys.stderr)

@@ -17,12 +17,14 @@ from focus_bench.cli import (
     doctor,
     eval,
     generate,
+    interrupts,
     paper,
     report,
     run,
     simulate,
     train,
 )
+from focus_bench.cli.interrupts import Interrupted, say_interrupted
 from focus_bench.core.errors import UsageError
 
 USAGE_ERROR = 2
@@ -84,11 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _usage_error(str(error))
     except typer.TyperException as error:  # a flag that does not exist, a word for a number
         return _usage_error(error.format_message())
-    except typer.Abort:
-        return 130
+    except Interrupted as error:
+        say_interrupted(str(error))
+        return interrupts.EXIT_CODE
+    except (typer.Abort, KeyboardInterrupt):
+        code = interrupts.EXIT_CODE
     except BrokenPipeError:  # the reader (head, less) has gone; nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    if code == interrupts.EXIT_CODE:  # Ctrl-C where no sweep was running; Typer makes it a code
+        say_interrupted()
     return code if isinstance(code, int) else 0
 
 

@@ -1,5 +1,6 @@
 """focus-bench paper: the paper's quality tables and figures, measured here, with its own beside."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 GPU_BATCH, CPU_BATCH = 256, 32
 RESULTS = "results"  # an eval folder with every point
-SOME_FAILED, INTERRUPTED = 1, 130
+SOME_FAILED = 1
 
 
 def _option(text: str, *, shown: str | bool = True) -> typer.models.OptionInfo:
@@ -175,6 +176,7 @@ class _Study:
     def run(self, parts: Sequence[str], plans: "Sequence[QualityPlan]") -> int:
         """All parts, in order; returns the exit code."""
         from focus_bench.bench.paper import OBSERVED_PARTS
+        from focus_bench.cli.interrupts import Interrupted, Interrupts
         from focus_bench.report.console import make_console
         from focus_bench.report.progress import SweepProgress
         from focus_bench.report.quality_folder import QualityFolder
@@ -185,7 +187,11 @@ class _Study:
         manifest = self._manifest(plans)
         self.path.mkdir(parents=True, exist_ok=True)
         folder_path = self.path / RESULTS
-        with QualityFolder.create(folder_path, manifest, resume=self.flags.resume) as folder:
+        kept = f"finished runs and parts are in {self.path}; --resume goes on"
+        with (
+            QualityFolder.create(folder_path, manifest, resume=self.flags.resume) as folder,
+            Interrupts(lambda: kept),
+        ):
             missing = [plan for plan in plans if not folder.is_finished(plan, self.hardware)]
             messages.print(
                 f"{len(parts)} parts from {num_runs} runs of {self.flags.num_problems} problems on "
@@ -201,8 +207,7 @@ class _Study:
                         if part not in OBSERVED_PARTS:
                             self._measure(part, folder, progress)
             except KeyboardInterrupt:
-                print("focus-bench: interrupted; finished runs and parts are kept", file=sys.stderr)
-                return INTERRUPTED
+                raise Interrupted(kept) from None
         for problem in self._failed:
             print(f"focus-bench: failed: {problem}", file=sys.stderr)
         return SOME_FAILED if self._failed else 0
@@ -234,7 +239,9 @@ class _Study:
             progress.end_point("finished before, skipped")
         else:
             records = self._observed(point, progress)
-            records.save(file)
+            partial = file.with_name(f".{os.getpid()}-{file.name}")
+            records.save(partial)
+            partial.replace(file)  # whole or absent, also after a kill
             progress.end_point(f"{len(records.masked_per_row):,} steps of sequences")
         data = self.workloads.of(point).provenance
         dummy = has_dummy_weights(point.engine)
