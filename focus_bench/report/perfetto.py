@@ -84,9 +84,7 @@ def trace_json(runs: Sequence[TracedRun]) -> str:
     as_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     lines = ",\n".join(map(as_json, events))
     about = {"phase_order": ", ".join(PHASES), "runs": [run.title for run in runs]}
-    return (
-        f'{{"displayTimeUnit":"ms","otherData":{as_json(about)},"traceEvents":[\n{lines}\n]}}\n'
-    )
+    return f'{{"displayTimeUnit":"ms","otherData":{as_json(about)},"traceEvents":[\n{lines}\n]}}\n'
 
 
 def _note_slices(process: int, run: TracedRun) -> Iterator[_Event]:
