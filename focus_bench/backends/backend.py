@@ -40,6 +40,14 @@ class Backend(Protocol):
         """What every output calls it, "outside engine" included."""
         ...
 
+    def check(self, point: PointConfig) -> None:
+        """Raise UsageError for a point that it cannot run, naming what and why."""
+        ...
+
+    def connect(self) -> None:
+        """Find out what it takes, before anything is measured. Raises UsageError."""
+        ...
+
     def warm_up(self, point: PointConfig) -> None:
         """Serve a few short requests, unmeasured."""
         ...

@@ -54,15 +54,14 @@ class LMDeployBackend:
     _loaded: tuple[object, ...] = ()
 
     @classmethod
-    def connect(
-        cls, point: PointConfig, tokenizer: TextTokenizer, *, device: str
-    ) -> "LMDeployBackend":
-        """Check that `point` can run with the LMDeploy that is installed. Raises UsageError."""
+    def installed(cls, tokenizer: TextTokenizer, *, device: str) -> "LMDeployBackend":
+        """The LMDeploy that is installed. Raises UsageError where there is none."""
         module = _import_lmdeploy()
         hardware = f"outside engine {_name(module)} on {device}"
-        backend = cls(tokenizer=tokenizer, hardware=hardware, _module=module)
-        backend.check(point)
-        return backend
+        return cls(tokenizer=tokenizer, hardware=hardware, _module=module)
+
+    def connect(self) -> None:
+        """Nothing: the model is loaded with its first point."""
 
     def check(self, point: PointConfig) -> None:
         """Raise UsageError for a point that the installed version cannot run, naming why."""

@@ -6,7 +6,7 @@ Knows no command line. What the server runs, and how it decodes, is not visible 
 import asyncio
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import PurePosixPath
 
@@ -32,41 +32,55 @@ _WARM_UP_REQUESTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenAIBackend:
-    """An endpoint that was asked what it serves and which form of prompts it takes."""
+class _Endpoint:
+    """What was found out about an endpoint."""
 
-    config: BackendConfig
-    tokenizer: TextTokenizer
-    api_key: ApiKey
     model: str
     dialect: Dialect
 
-    @classmethod
-    def connect(cls, point: PointConfig, tokenizer: TextTokenizer) -> "OpenAIBackend":
-        """Ask the endpoint of `point` for its model and try forms of prompts.
+
+@dataclass(kw_only=True)
+class OpenAIBackend:
+    """An endpoint. `model_name` is this project's name of the model, whose tokenizer is used."""
+
+    config: BackendConfig
+    tokenizer: TextTokenizer
+    model_name: str
+    _api_key: ApiKey = field(default_factory=ApiKey)
+    _found: _Endpoint | None = None
+
+    def check(self, point: PointConfig) -> None:
+        """Raise UsageError for a point of another endpoint or model."""
+        if point.backend != self.config or point.engine.model != self.model_name:
+            raise UsageError(
+                "point", point.hash(), f"points of {self.model_name} at {self.config.base_url}"
+            )
+        _candidates(self.config, self.tokenizer)
+
+    def connect(self) -> None:
+        """Ask the endpoint for its model and try forms of prompts.
 
         Raises UsageError where nobody answers, the key is refused, the model is not clear, or no
         form of prompts gives a reply.
         """
-        config = point.backend
-        api_key = ApiKey.from_environment(os.environ)
-        model = config.served_model or asyncio.run(_served_model(config, api_key, point))
-        if point.engine.model == DEFAULT_MODEL and _base_name(model) != DEFAULT_MODEL:
+        self._api_key = ApiKey.from_environment(os.environ)
+        model = self.config.served_model or asyncio.run(
+            _served_model(self.config, self._api_key, self.model_name)
+        )
+        if self.model_name == DEFAULT_MODEL and _base_name(model) != DEFAULT_MODEL:
             raise UsageError(
                 "--model",
                 DEFAULT_MODEL,
                 f"what the endpoint serves ({model}), as a checkpoint folder or the name of a "
                 "shape: its tokenizer makes and counts tokens",
             )
-        dialect = asyncio.run(_find_dialect(config, api_key, model, tokenizer))
-        return cls(
-            config=config, tokenizer=tokenizer, api_key=api_key, model=model, dialect=dialect
-        )
+        dialect = asyncio.run(_find_dialect(self.config, self._api_key, model, self.tokenizer))
+        self._found = _Endpoint(model=model, dialect=dialect)
 
     @property
     def hardware(self) -> str:
         """The endpoint, whatever is behind it."""
-        return endpoint_name(self.config)
+        return f"outside engine at {self.config.base_url}"
 
     def warm_up(self, point: PointConfig) -> None:
         """Send a few short requests, unmeasured; whether they fail is seen when it counts."""
@@ -79,7 +93,7 @@ class OpenAIBackend:
                 dataset="warm-up", origin="synthetic", tokenizer=self.tokenizer.name
             ),
         )
-        asyncio.run(self._serve(point, workload, None))
+        asyncio.run(self._serve(self._endpoint, point, workload, None))
 
     def run(
         self, point: PointConfig, workload: Workload, *, on_progress: Progress | None = None
@@ -88,18 +102,19 @@ class OpenAIBackend:
 
         Needs a thread without a running event loop.
         """
-        done = asyncio.run(self._serve(point, workload, on_progress))
+        endpoint = self._endpoint
+        done = asyncio.run(self._serve(endpoint, point, workload, on_progress))
         return run_record(
             done.served,
             workload=workload,
             tokenizer=self.tokenizer,
             duration_s=done.duration_s,
-            notes=(f"served model {self.model}; {self.dialect.label}", *done.notes),
+            notes=(f"served model {endpoint.model}; {endpoint.dialect.label}", *done.notes),
             settings={
                 "endpoint": self.config.base_url,
                 "api": self.config.api,
-                "served_model": self.model,
-                "prompts": self.dialect.label,
+                "served_model": endpoint.model,
+                "prompts": endpoint.dialect.label,
                 "client": f"httpx2 {version('httpx2')}",
             },
         )
@@ -107,25 +122,36 @@ class OpenAIBackend:
     def close(self) -> None:
         """Nothing is held between runs."""
 
+    @property
+    def _endpoint(self) -> _Endpoint:
+        if self._found is None:
+            self.connect()
+        assert self._found is not None
+        return self._found
+
     async def _serve(
-        self, point: PointConfig, workload: Workload, on_progress: Progress | None
+        self,
+        endpoint: _Endpoint,
+        point: PointConfig,
+        workload: Workload,
+        on_progress: Progress | None,
     ) -> DriverRun:
         bodies = {
             request.request_id: request_body(
-                self.dialect,
+                endpoint.dialect,
                 request,
                 tokenizer=self.tokenizer,
-                model=self.model,
+                model=endpoint.model,
                 sampling=point.sampling,
                 ignore_eos=point.workload.ignore_eos,
                 seed=point.seed,
             )
             for request in workload.requests
         }
-        async with _client(self.config, self.api_key) as client:
+        async with _client(self.config, self._api_key) as client:
 
             async def send(request: RequestSpec, now: Clock) -> Reply:
-                return await client.stream(self.dialect.path, bodies[request.request_id], now)
+                return await client.stream(endpoint.dialect.path, bodies[request.request_id], now)
 
             return await serve(
                 workload,
@@ -133,11 +159,6 @@ class OpenAIBackend:
                 max_in_flight=point.scheduler.batch_size,
                 on_progress=on_progress,
             )
-
-
-def endpoint_name(config: BackendConfig) -> str:
-    """How every output calls an endpoint."""
-    return f"outside engine at {config.base_url}"
 
 
 def _client(config: BackendConfig, api_key: ApiKey) -> EndpointClient:
@@ -148,9 +169,9 @@ def _base_name(model: str) -> str:
     return PurePosixPath(model.rstrip("/")).name.lower()
 
 
-async def _served_model(config: BackendConfig, api_key: ApiKey, point: PointConfig) -> str:
+async def _served_model(config: BackendConfig, api_key: ApiKey, model_name: str) -> str:
     """The only model that the endpoint lists, or the one of several that --model names."""
-    wanted = _base_name(point.engine.model)
+    wanted = _base_name(model_name)
     async with _client(config, api_key) as client:
         try:
             listed = await client.get_json("/models")

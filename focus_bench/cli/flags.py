@@ -15,6 +15,7 @@ SAMPLING = "Sampling"
 SCHEDULING = "Batching and memory"
 MEASURING = "Measuring"
 PREDICTION = "Prediction"
+OUTSIDE = "Outside engines"
 OUTPUT = "Output"
 
 Flags = TypeVar("Flags")

@@ -112,9 +112,14 @@ class SamplingFlags:
 class DecodingFlags:
     """The axes of decoding that a sweep spans, and steps."""
 
-    policy: A[str, flag(DECODING, f"Policies (comma list): {', '.join(DECODABLE_POLICIES)}.")] = (
-        ",".join(DEFAULT_POLICIES)
-    )
+    policy: A[
+        str | None,
+        flag(
+            DECODING,
+            f"Policies (comma list): {', '.join(DECODABLE_POLICIES)}.",
+            shown=",".join(DEFAULT_POLICIES),
+        ),
+    ] = None
     block_length: A[
         str | None,
         flag(

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from focus_bench.bench.defaults import DEFAULT_POLICIES
 from focus_bench.bench.sweep import Axes, expand
 from focus_bench.cli.eval_options import EvalFlags
 from focus_bench.cli.options import DeviceFlags, ModelFlags, SamplingFlags
 from focus_bench.cli.sweep_options import PointFlags
 from focus_bench.core.config import (
+    BackendConfig,
     DecodeConfig,
     EngineConfig,
     PointConfig,
@@ -21,11 +23,16 @@ Value = TypeVar("Value")
 
 
 def points_from_flags(
-    flags: PointFlags, *, device: str = "auto", simulated: bool = False
+    flags: PointFlags,
+    *,
+    device: str = "auto",
+    simulated: bool = False,
+    backend: BackendConfig | None = None,
 ) -> tuple[PointConfig, ...]:
     """The points that the flags span, in the order in which they run. Raises UsageError."""
     base = PointConfig(
         engine=engine_of(flags, device=device),
+        backend=BackendConfig() if backend is None else backend,
         decode=DecodeConfig(
             policy="baseline",  # with which every other setting goes; the axes name the real ones
             steps=flags.steps,
@@ -98,7 +105,9 @@ def axes_of(
         alphas=comma_list("--alpha", flags.alpha, float, "numbers"),
         thresholds=comma_list("--threshold", flags.threshold, float, "numbers"),
         strategies=comma_list("--unmasking-strategy", flags.unmasking_strategy, str, "names"),
-        policies=comma_list("--policy", flags.policy, str, "names"),
+        policies=DEFAULT_POLICIES
+        if flags.policy is None
+        else comma_list("--policy", flags.policy, str, "names"),
         acceptance=flags.acceptance,
         importance=flags.importance,
         simulated=simulated,

@@ -1,5 +1,6 @@
 """focus-bench run: measures points on this machine, and sets the simulator's prediction beside."""
 
+import dataclasses
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,23 +12,36 @@ from focus_bench.cli.sweep_options import RunFlags
 if TYPE_CHECKING:
     from focus_bench.api.engine import Engine
     from focus_bench.api.prediction import Target
-    from focus_bench.cli.sweeps import Sink
+    from focus_bench.cli.sweeps import Campaign, Sink
     from focus_bench.core.config import PointConfig
     from focus_bench.core.records import RunRecord
     from focus_bench.core.workload import Workload
+    from focus_bench.report.estimates import PointEstimate
 
 
 @takes(RunFlags)
 def command(flags: RunFlags) -> int:
     """Measure policies on this machine, and predict the same points beside."""
+    from focus_bench.cli.backend_options import backend_of
+    from focus_bench.cli.outside import measure_outside
+    from focus_bench.core.errors import check_range
+
+    check_range("--num-runs", flags.num_runs, low=1)
+    check_range("--num-warmups", flags.num_warmups, low=0)
+    if backend_of(flags).is_outside:
+        return measure_outside(flags)
+    return _measure_engine(flags)
+
+
+def _measure_engine(flags: RunFlags) -> int:
     from focus_bench.api.prediction import target_of_profile
     from focus_bench.api.profiles import CPU
     from focus_bench.bench.workload_cache import WorkloadCache
     from focus_bench.cli.machine import gpu_facts
     from focus_bench.cli.paths import check_writable
+    from focus_bench.cli.plan import show_plan
     from focus_bench.cli.points import points_from_flags
-    from focus_bench.cli.sweeps import Campaign, run_campaigns, show_plan
-    from focus_bench.core.errors import check_range
+    from focus_bench.cli.sweeps import Campaign, run_campaigns
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.engine.memory import release_memory
     from focus_bench.engine.runner import check_runnable
@@ -35,8 +49,6 @@ def command(flags: RunFlags) -> int:
     from focus_bench.sim.calibration import load_profile
 
     check_writable("--decode-trace", flags.decode_trace, is_folder=True)
-    check_range("--num-runs", flags.num_runs, low=1)
-    check_range("--num-warmups", flags.num_warmups, low=0)
     points = points_from_flags(flags, device=flags.device)
     for point in points:
         check_runnable(point)
@@ -53,15 +65,16 @@ def command(flags: RunFlags) -> int:
         complete=measurement.complete,
         release=release_memory,
     )
+    workloads = WorkloadCache()
     if flags.dry_run:
-        return show_plan([campaign], flags)
+        return show_plan([measurement.with_estimates(campaign)], flags, workloads)
     if flags.device == "auto" and hardware == CPU:
         make_console(sys.stderr, quiet=flags.quiet).print("no GPU that PyTorch sees: on the CPU")
     return run_campaigns(
         [campaign],
         command="run",
         flags=flags,
-        workloads=WorkloadCache(),
+        workloads=workloads,
         machine={"device": hardware, **gpu_facts()},
     )
 
@@ -95,7 +108,7 @@ class _Measurement:
         result = sink.store(
             point,
             workload,
-            _middle(runs),
+            middle_run(runs),
             hardware=engine.hardware,
             runs=runs if len(runs) > 1 else (),
         )
@@ -110,6 +123,34 @@ class _Measurement:
             return ""
         self._engine_of(point, sink)
         return self._predict(point, workload, sink)
+
+    def with_estimates(self, campaign: "Campaign") -> "Campaign":
+        """The campaign for a dry run: what its points will take on this device."""
+        from focus_bench.api.estimates import estimate_point, target_of_device
+        from focus_bench.engine.device import resolve_device
+        from focus_bench.engine.memory import memory_budget_bytes
+
+        targets = {
+            point.engine: self.target or target_of_device(campaign.hardware, point.engine)
+            for point in campaign.points
+        }
+        device = resolve_device(self.flags.device)
+        budget = memory_budget_bytes(device, self.flags.gpu_memory_utilization)
+
+        def estimate(
+            point: "PointConfig", workload: "Workload | None", max_steps: int
+        ) -> "PointEstimate":
+            return estimate_point(
+                point,
+                workload,
+                targets[point.engine],
+                max_steps=max_steps,
+                budget_bytes=budget,
+                num_runs=self.flags.num_runs,
+            )
+
+        labels = dict.fromkeys(target.label for target in targets.values() if target is not None)
+        return dataclasses.replace(campaign, estimate=estimate, basis="; ".join(labels))
 
     def _predict(self, point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
         """Predict the point and store it; the measurement stands also where that is impossible."""
@@ -161,7 +202,7 @@ class _Measurement:
         return None
 
 
-def _middle(runs: "list[RunRecord]") -> "RunRecord":
+def middle_run(runs: "list[RunRecord]") -> "RunRecord":
     """The run of median throughput (of two the slower)."""
     from focus_bench.report.metrics import compute_metrics
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated as A
 
 from focus_bench.bench.defaults import DEFAULT_BATCH_SIZES
+from focus_bench.cli.backend_options import BackendFlags
 from focus_bench.cli.flags import (
     DATA,
     DECODING,
@@ -128,7 +129,7 @@ class PointFlags(OutputFlags, DecodingFlags, WorkloadFlags, ModelFlags, Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFlags(PointFlags, DeviceFlags):
+class RunFlags(PointFlags, DeviceFlags, BackendFlags):
     """The flags of run."""
 
     num_runs: A[int, whole(MEASURING, "Times each point is measured.")] = 1
