@@ -15,7 +15,7 @@ from focus_bench.bench.defaults import acceptance_for, importance_for
 from focus_bench.bench.workload_cache import WorkloadCache
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.core.hardware import HARDWARE, Hardware
+from focus_bench.core.hardware import HARDWARE, SHEET_OF_DEVICE, Hardware
 from focus_bench.core.model_folder import has_dummy_weights, resolve_model, spec_on_device
 from focus_bench.core.model_spec import BUNDLED_MODELS, ModelSpec
 from focus_bench.core.records import RunRecord
@@ -25,15 +25,6 @@ from focus_bench.decoding.rules import StepRules
 if TYPE_CHECKING:
     from focus_bench.report.compare import Comparison
     from focus_bench.sim.calibration import Profile
-
-# How PyTorch calls the devices that have a data sheet here.
-_DATA_SHEETS = {
-    "NVIDIA A100-SXM4-80GB": "a100-sxm4-80g",
-    "NVIDIA H100 PCIe": "h100-pcie",
-    "NVIDIA H100 80GB HBM3": "h100-sxm",
-    "NVIDIA H200": "h200",
-    "NVIDIA B200": "b200",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +48,7 @@ class Target:
                 **{n: measured.settings[n] for n in names if n in measured.settings},
             }
         assert self.hardware is not None
-        names_of = {sheet: device for device, sheet in _DATA_SHEETS.items()}
+        names_of = {sheet: device for device, sheet in SHEET_OF_DEVICE.items()}
         return {"device": names_of.get(self.hardware.name, self.hardware.full_name)}
 
     def spec_of(self, point: PointConfig) -> ModelSpec:
@@ -101,7 +92,7 @@ class Target:
 
 def target_of_profile(profile: "Profile") -> Target:
     """The device that a profile was calibrated on."""
-    sheet = _DATA_SHEETS.get(profile.samples.device, "")
+    sheet = SHEET_OF_DEVICE.get(profile.samples.device, "")
     return Target(name=profile.name, profile=profile, hardware=HARDWARE.get(sheet))
 
 
@@ -238,6 +229,6 @@ def hardware_of_device(device: str) -> str:
 
     Raises UsageError for a GPU without a data sheet here.
     """
-    if device in (CPU, *_DATA_SHEETS):
-        return _DATA_SHEETS.get(device, CPU)
-    raise UsageError("device", device, ", ".join((CPU, *_DATA_SHEETS)))
+    if device in (CPU, *SHEET_OF_DEVICE):
+        return SHEET_OF_DEVICE.get(device, CPU)
+    raise UsageError("device", device, ", ".join((CPU, *SHEET_OF_DEVICE)))

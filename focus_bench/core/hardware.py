@@ -88,6 +88,14 @@ _ENTRIES = (
     ),
 )
 HARDWARE: dict[str, Hardware] = {entry.name: entry for entry in _ENTRIES}
+# The data sheet of each device, by the name that PyTorch gives the device.
+SHEET_OF_DEVICE = {
+    "NVIDIA A100-SXM4-80GB": "a100-sxm4-80g",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H200": "h200",
+    "NVIDIA B200": "b200",
+}
 
 
 def get_hardware(name: str) -> Hardware:
@@ -95,3 +103,8 @@ def get_hardware(name: str) -> Hardware:
     if name not in HARDWARE:
         raise UsageError("--gpu", name, ", ".join(HARDWARE))
     return HARDWARE[name]
+
+
+def sheet_of_device(name: str) -> Hardware | None:
+    """The entry of a device by PyTorch's name for it or by the entry's own; None without one."""
+    return HARDWARE.get(SHEET_OF_DEVICE.get(name, name))

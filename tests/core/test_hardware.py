@@ -3,7 +3,13 @@
 import pytest
 
 from focus_bench.core.errors import UsageError
-from focus_bench.core.hardware import HARDWARE, Hardware, get_hardware
+from focus_bench.core.hardware import (
+    HARDWARE,
+    SHEET_OF_DEVICE,
+    Hardware,
+    get_hardware,
+    sheet_of_device,
+)
 
 
 def test_the_five_entries() -> None:
@@ -34,3 +40,9 @@ def test_a_peak_of_zero_is_refused() -> None:
     values = {**vars(get_hardware("h200")), "memory_bandwidth": 0.0}
     with pytest.raises(UsageError, match="hardware memory_bandwidth"):
         Hardware(**values)
+
+
+def test_every_device_name_leads_to_its_data_sheet() -> None:
+    assert all(sheet in HARDWARE for sheet in SHEET_OF_DEVICE.values())
+    assert sheet_of_device("NVIDIA H200") is HARDWARE["h200"] is sheet_of_device("h200")
+    assert sheet_of_device("cpu") is None
