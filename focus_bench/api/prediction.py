@@ -42,7 +42,7 @@ class Target:
         """The device that predictions are for, as the settings of a run measured on it name it."""
         if self.profile is not None:
             measured = self.profile.samples
-            names = ("processor", "threads") if measured.device == CPU else ()
+            names = ("threads",) if measured.device == CPU else ()
             return {
                 "device": measured.device,
                 **{n: measured.settings[n] for n in names if n in measured.settings},
@@ -50,6 +50,16 @@ class Target:
         assert self.hardware is not None
         names_of = {sheet: device for device, sheet in SHEET_OF_DEVICE.items()}
         return {"device": names_of.get(self.hardware.name, self.hardware.full_name)}
+
+    @property
+    def label(self) -> str:
+        """Where its seconds come from, as every output of its predictions says."""
+        from focus_bench.sim.roofline import roofline_label
+
+        if self.profile is not None:
+            return self.profile.label
+        assert self.hardware is not None
+        return roofline_label(self.hardware)
 
     def spec_of(self, point: PointConfig) -> ModelSpec:
         """The point's model in the number format in which it runs there."""

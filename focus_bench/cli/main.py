@@ -1,6 +1,7 @@
 """The command line's entry: registers the commands and turns errors into lines and exit codes.
 
-0: fine; 1: some points or requests failed; 2: usage error, in one line; 130: interrupted.
+0: fine; 1: some points or requests failed; 2: usage error, in one line; 3: report --against found a
+regression; 130: interrupted.
 """
 
 import os

@@ -19,9 +19,37 @@ def command(
             "(name.json or name.json.gz; with several points name-HASH.json).",
         ),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            help="Older result folder: show what changed since, and exit with 3 if a point got "
+            "worse or failed (a significant change by Welch's t-test where both ran at least "
+            "twice, else one beyond --tolerance).",
+            show_default="none",
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            help="With --against: changes in percent that are passed over.",
+            show_default="5 without a test, 0 with one",
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv",
+            help="With --against: also write every figure to this CSV file.",
+            show_default="none",
+        ),
+    ] = None,
 ) -> int:
     """Show the results of folders; two of one point, source and hardware: the last folder's."""
+    from focus_bench.cli.against import show_against
     from focus_bench.cli.paths import check_writable
+    from focus_bench.core.errors import UsageError
     from focus_bench.report.console import make_console
     from focus_bench.report.detail import point_detail
     from focus_bench.report.folder import load_folder
@@ -36,8 +64,15 @@ def command(
         answers = [result for folder in of_eval for result in load_quality(folder)]
         console.print(quality_table(answers))
     others = [folder for folder in folders if folder not in of_eval]
+    if against is None:
+        for flag, value in (("--tolerance", tolerance), ("--csv", csv)):
+            if value is not None:
+                raise UsageError(flag, str(value), f"{flag} together with --against FOLDER")
+    elif not others:
+        raise UsageError("--against", str(against), "folders of run or simulate on both sides")
     if not others:
         return 0
+    check_writable("--csv", csv)
     check_writable("--perfetto", perfetto)
     results = [result for folder in others for result in load_folder(folder).results]
     console.print(results_table(results))
@@ -51,4 +86,6 @@ def command(
         last = {r.key: (folder, r) for folder in others for r in load_folder(folder).results}
         for file in write_traces(tuple(last.values()), perfetto):
             console.print(f"trace: {file}", soft_wrap=True)
-    return 0
+    if against is None:
+        return 0
+    return show_against(others, against, tolerance_percent=tolerance, csv=csv, console=console)

@@ -17,7 +17,7 @@ from focus_bench.report.spread import Spread
 from focus_bench.report.statistics import ratio_half_width
 
 # Settings of a measured run that name its device; a prediction's say under FOR what it is for.
-DEVICE_FACTS = ("device", "processor", "threads")
+DEVICE_FACTS = ("device", "threads")
 FOR = "for "
 
 
@@ -37,23 +37,37 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure that is compared: its name (with its unit), a heading of one or two lines, and where
-    it stands in the metrics.
+    """A figure that is compared: its name (with its unit), a heading of one or two lines, where it
+    stands in the metrics, and whether more of it is better.
     """
 
     name: str
     heading: str
     get: Callable[[PointMetrics], float | None]
+    higher_is_better: bool = False
 
 
-THROUGHPUT = Figure(name="output_throughput", heading="tok/s", get=lambda m: m.output_throughput)
+THROUGHPUT = Figure(
+    name="output_throughput",
+    heading="tok/s",
+    get=lambda m: m.output_throughput,
+    higher_is_better=True,
+)
+TTFT = Figure(name="ttft_p50_s", heading="TTFT\np50", get=lambda m: m.ttft_s.p50)
+TPOT = Figure(name="tpot_p50_s", heading="TPOT\np50", get=lambda m: m.tpot_s.p50)
+E2E = Figure(name="e2e_p50_s", heading="E2E\np50", get=lambda m: m.e2e_s.p50)
 FIGURES = (
     THROUGHPUT,
     Figure(name="step_time_mean_s", heading="step\ntime", get=lambda m: m.step_time_s.mean),
-    Figure(name="ttft_p50_s", heading="TTFT\np50", get=lambda m: m.ttft_s.p50),
-    Figure(name="tpot_p50_s", heading="TPOT\np50", get=lambda m: m.tpot_s.p50),
-    Figure(name="e2e_p50_s", heading="E2E\np50", get=lambda m: m.e2e_s.p50),
-    Figure(name="tokens_per_step", heading="tok/\nstep", get=lambda m: m.tokens_per_step),
+    TTFT,
+    TPOT,
+    E2E,
+    Figure(
+        name="tokens_per_step",
+        heading="tok/\nstep",
+        get=lambda m: m.tokens_per_step,
+        higher_is_better=True,
+    ),
     Figure(
         name="processed_per_decoded", heading="proc./\ndec.", get=lambda m: m.processed_per_decoded
     ),
@@ -92,8 +106,8 @@ def pair_results(results: Iterable[PointResult]) -> tuple[Comparison, ...]:
     used: set[tuple[str, str, str]] = set()
     for result in measured:
         same = [p for p in predicted if p.point == result.point]
-        alike = _match_key(result.point)
-        partners = same or [p for p in predicted if _match_key(p.point) == alike]
+        alike = match_key(result.point)
+        partners = same or [p for p in predicted if match_key(p.point) == alike]
         used.update(partner.key for partner in partners)
         if not partners:
             pairs.append(Comparison(point=result.point, measured=result, predicted=None))
@@ -251,7 +265,10 @@ def _speedup(result: PointResult, baseline: PointResult | None) -> Speedup:
     )
 
 
-def _match_key(point: PointConfig) -> PointConfig:
+def match_key(point: PointConfig) -> PointConfig:
+    """The point without how its weights and pages were had (device, number format, memory, path of
+    the data): what two results must share to be of the same work.
+    """
     return replace(
         point,
         engine=EngineConfig(model=point.engine.model),

@@ -25,6 +25,7 @@ from focus_bench.report.compare import (
     pair_results,
     speedups,
 )
+from focus_bench.report.estimates import PointEstimate, estimate_columns
 from focus_bench.report.layout import Column, FittedTable, column
 from focus_bench.report.metrics import PointMetrics
 from focus_bench.report.results import PointResult
@@ -103,7 +104,7 @@ def results_table(results: Sequence[PointResult]) -> RenderableType:
 
     measured = any(pair.measured for pair in pairs)
     predicted = any(pair.predicted for pair in pairs)
-    columns = _name_columns(pairs, notes.marks)
+    columns = name_columns(pairs, notes.marks)
     if measured:
         columns.append(column("meas.\ntok/s", pairs, lambda p: _throughput(p.measured)))
         columns.append(_noise_column(pairs, THROUGHPUT))
@@ -148,7 +149,7 @@ def comparison_table(results: Sequence[PointResult], *, head: bool = True) -> Re
     if not pairs:
         return Text("no point was both measured and predicted")
     notes = captions(pairs)
-    errors = _name_columns(pairs, notes.marks)
+    errors = name_columns(pairs, notes.marks)
     repeated = _num_runs(pairs) != "1"
     for figure in FIGURES:
         errors.append(
@@ -201,11 +202,17 @@ def failures_table(results: Sequence[PointResult], *, most: int = 10) -> Rendera
 
 
 def plan_table(
-    points: Sequence[PointConfig], finished: Sequence[bool] | None = None
+    points: Sequence[PointConfig],
+    finished: Sequence[bool] | None = None,
+    estimates: Sequence[PointEstimate] | None = None,
 ) -> RenderableType:
-    """The points of a dry run, and which of them are finished already (`finished[i]`)."""
+    """The points of a dry run, which of them are finished already (`finished[i]`), and what each
+    will probably take (`estimates[i]`).
+    """
     pairs = [Comparison(point=point, measured=None, predicted=None) for point in points]
-    columns = _name_columns(pairs, ("",) * len(pairs))
+    columns = name_columns(pairs, ("",) * len(pairs))
+    if estimates is not None:
+        columns += estimate_columns(estimates)
     columns.append(column("point", points, lambda point: point.hash()))
     if finished is not None:
         columns.append(column("state", finished, lambda done: "finished" if done else "to do"))
@@ -219,7 +226,10 @@ def facts_table(facts: Sequence[tuple[str, str]]) -> RenderableType:
     return Group(*(Text(f"{name:<{width}}  {value}") for name, value in facts))
 
 
-def _name_columns(pairs: Sequence[Comparison], marks: Sequence[str]) -> list[Column]:
+def name_columns(pairs: Sequence[Comparison], marks: Sequence[str]) -> list[Column]:
+    """The columns that tell the rows apart: policy, batch, B, every setting that varies, and the
+    numbers of the notes that hold for some rows only.
+    """
     varying = [s for s in _SETTINGS if len({s.get(pair.point) for pair in pairs}) > 1]
     columns = [
         column(s.heading, pairs, lambda p, s=s: str(s.get(p.point)), is_name=True)
