@@ -21,11 +21,12 @@ from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
 from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
-from focus_bench.decoding.eviction import Eviction, evict
+from focus_bench.decoding.eviction import evict
 from focus_bench.decoding.policies import POLICY_CODES
 from focus_bench.decoding.rules import StepRules
-from focus_bench.engine.decode_step import StepResult
+from focus_bench.engine.decode_step import EvictionChoice, StepResult
 from focus_bench.engine.executor import EngineExecutor
+from focus_bench.engine.host_step import HostStep
 from focus_bench.engine.importance import importance
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.models.base import BlockDiffusionModel
@@ -127,6 +128,24 @@ class _Step:
     kept: BoolArray
 
 
+class _RememberingStep(HostStep):
+    """The host's step, the last confidences of which can be asked for."""
+
+    confidence: FloatArray
+
+    def decode(
+        self,
+        plan: Plan,
+        choose: Callable[[], EvictionChoice],
+        timer: StepTimer,
+        meanwhile: Callable[[], None],
+    ) -> StepResult:
+        """The host's."""
+        result = super().decode(plan, choose, timer, meanwhile)
+        self.confidence = result.confidence
+        return result
+
+
 class _ObservingExecutor(EngineExecutor):
     """The engine's executor, every decode step of which leaves a _Step behind."""
 
@@ -138,7 +157,8 @@ class _ObservingExecutor(EngineExecutor):
         sampling: SamplingConfig,
         alphas: Sequence[float],
     ) -> None:
-        super().__init__(model, cache, rules, sampling)
+        self._remembering = _RememberingStep(model, cache, rules, sampling)
+        super().__init__(model, cache, rules, sampling, step=self._remembering)
         self._shown = model
         self._seed = rules.seed
         self._baseline = rules.decode
@@ -148,7 +168,6 @@ class _ObservingExecutor(EngineExecutor):
         # What `progress` would be had FOCUS decoded the block: by request, one value an alpha.
         self._progress: dict[int, IntArray] = {}
         self._steps: list[_Step] = []
-        self._confidence: FloatArray = np.zeros((0, 0), dtype=np.float32)
 
     def finish(self) -> DecodabilityRecords:
         """All that was observed so far. Raises UsageError if nothing was decoded."""
@@ -168,7 +187,7 @@ class _ObservingExecutor(EngineExecutor):
             kept=np.concatenate([step.kept for step in self._steps]),
         )
 
-    def _decode(self, plan: Plan, timer: StepTimer) -> Outcome:
+    def _decode(self, plan: Plan, timer: StepTimer, meanwhile: Callable[[], None]) -> Outcome:
         masked, fed = plan.feed.decodable, plan.feed.positions
         flat_index = np.cumsum(fed.reshape(-1)).reshape(fed.shape) - 1
         observed = np.flatnonzero(masked.any(axis=1))  # the rest are commit passes
@@ -176,7 +195,7 @@ class _ObservingExecutor(EngineExecutor):
         layers: list[Tensor] = []
         self._shown.show = lambda layer, q, k: layers.append(importance(q, k, masked_rows))
         try:
-            outcome = super()._decode(plan, timer)
+            outcome = super()._decode(plan, timer, meanwhile)
         finally:
             self._shown.show = None
         if outcome.errors:  # a failed request's scores are no numbers
@@ -185,13 +204,6 @@ class _ObservingExecutor(EngineExecutor):
             scores = torch.stack(layers, dim=1).cpu().numpy()
             self._steps.append(self._observed_step(plan, outcome, observed, scores))
         return outcome
-
-    def _forward(
-        self, plan: Plan, evicting: BoolArray, given: Eviction | None, timer: StepTimer
-    ) -> StepResult:
-        result = super()._forward(plan, evicting, given, timer)
-        self._confidence = result.confidence
-        return result
 
     def _observed_step(
         self, plan: Plan, outcome: Outcome, observed: IntArray, scores: npt.NDArray[np.float32]
@@ -203,7 +215,7 @@ class _ObservingExecutor(EngineExecutor):
             masked_per_row=masked.sum(axis=1),
             importance=scores,
             decoded=outcome.decoded[observed][masked],
-            confidence=self._confidence[observed][masked],
+            confidence=self._remembering.confidence[observed][masked],
             position=np.nonzero(masked)[1].astype(np.int16),
             kept=self._kept_by_rule(plan, observed, delta)[masked],
         )

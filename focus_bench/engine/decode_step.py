@@ -2,6 +2,7 @@
 PyTorch, the reference) and device_step (kernels on a GPU).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,13 +14,27 @@ from focus_bench.scheduling.plan import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """One forward of a plan's decode rows: what was kept, and at kept decodable positions the
-    sampled `tokens[n,B]` int32 with their `confidence[n,B]` float32 (0 elsewhere).
+    """One forward of a plan's decode rows: what was kept, `evicting[n]` rows whose importance was
+    computed, and at kept decodable positions the sampled `tokens[n,B]` int32 with their
+    `confidence[n,B]` float32 (0 elsewhere).
     """
 
     eviction: Eviction
+    evicting: BoolArray
     tokens: TokenArray
     confidence: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvictionChoice:
+    """What the host knows of a step's eviction before any layer has run.
+
+    `evicting[n]`: rows whose importance is computed. `given`: what is kept, where that does not
+    depend on importance; None: by the rules, from importance.
+    """
+
+    evicting: BoolArray
+    given: Eviction | None
 
 
 class DecodeStep(Protocol):
@@ -35,12 +50,15 @@ class DecodeStep(Protocol):
         """Write the K/V of the plan's prefill chunks."""
 
     def decode(
-        self, plan: Plan, evicting: BoolArray, given: Eviction | None, timer: StepTimer
+        self,
+        plan: Plan,
+        choose: Callable[[], EvictionChoice],
+        timer: StepTimer,
+        meanwhile: Callable[[], None],
     ) -> StepResult:
         """One forward; marks prefix, eviction, suffix and head on `timer`.
 
-        `evicting[n]`: rows whose importance is computed. `given`: what is kept, where that does
-        not depend on importance; None: by the rules, from importance.
+        `choose` is asked once, `meanwhile` done once: where a device is busy, if it can be.
         """
 
     def run_without_trace(self, plan: Plan) -> StepResult:

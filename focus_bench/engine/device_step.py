@@ -12,12 +12,12 @@ from torch import Tensor
 
 from focus_bench.core.config import SamplingConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.decoding.block_state import BoolArray
+from focus_bench.decoding.block_state import BoolArray, FloatArray, TokenArray
 from focus_bench.decoding.eviction import Eviction, kept_from_trace
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.cuda_graphs import StageGraphs, buckets_up_to, token_bucket
-from focus_bench.engine.decode_step import StepResult
+from focus_bench.engine.decode_step import EvictionChoice, StepResult
 from focus_bench.engine.device_eviction import DeviceEviction
 from focus_bench.engine.device_head import DeviceHead
 from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
@@ -30,6 +30,7 @@ from focus_bench.engine.models.fused import fused_layers
 from focus_bench.engine.sampling import position_uniforms
 from focus_bench.engine.step_inputs import StepInputs, StepSize
 from focus_bench.engine.timing import StepTimer
+from focus_bench.scheduling.loop import nothing
 from focus_bench.scheduling.plan import Plan
 
 # "auto" replays graphs up to this many tokens. On an H200 with SDAR-8B, FOCUS at batch 32 (310 kept
@@ -110,44 +111,46 @@ class DeviceStep:
         prefill_layers(self._stack, token_ids, at, to, rows)
 
     def decode(
-        self, plan: Plan, evicting: BoolArray, given: Eviction | None, timer: StepTimer
+        self,
+        plan: Plan,
+        choose: Callable[[], EvictionChoice],
+        timer: StepTimer,
+        meanwhile: Callable[[], None],
     ) -> StepResult:
-        """Prefix, importance where asked for, selection, compaction, suffix, head."""
-        inputs, block, feed = self._inputs_for(plan), plan.block, plan.feed
+        """Prefix, importance where asked for, selection, compaction, suffix, head.
+
+        The host decides and describes the eviction while the device is in the first layers, and
+        does `meanwhile` while it is in the others.
+        """
+        inputs = self._inputs_for(plan)
         size = inputs.fill(
             plan, mask_token_id=self._model.spec.mask_token_id, page_size=self._cache.page_size
         )
-        ranks = bool(evicting.any())
-        scores: Tensor | None = None
-        if ranks:
-            inputs.fill_importance(plan, evicting)
-        if given is None:
-            scores = self._eviction.fill(plan, evicting)
-        else:
-            attended = self._rules.last_attended(block, feed, given)
-            kept_size = inputs.fill_given(plan, given, attended)
-        inputs.upload()
+        inputs.upload_first()
         first = self._first(size)
         timer.end("prefix")
-        if given is None:
-            self._evict(size, first, scores)
-            kept_size, kept = self._eviction.read(size)
-            eviction = kept_from_trace(block, feed, kept)
+        choice = choose()
+        if choice.given is None:
+            kept_size, eviction = self._evict_by_rule(plan, size, first, choice.evicting)
             timer.end("eviction")
         else:
-            eviction = given
-            if ranks:  # for its cost only, as where importance is synthetic or replayed
-                self._eviction.rank(first)
-            if kept_size.num_fed < size.num_fed:
-                self._eviction.compact_given(first)
-            if ranks or kept_size.num_fed < size.num_fed:
+            eviction = choice.given
+            kept_size = self._evict_given(plan, size, first, choice.evicting, eviction)
+            if choice.evicting.any() or kept_size.num_fed < size.num_fed:
                 timer.end("eviction")
-        if given is None or kept_size.num_fed < size.num_fed:
+        if choice.given is None or kept_size.num_fed < size.num_fed:
             hidden, head_rows = self._later_kept(kept_size), self._eviction.head_rows
         else:
             hidden, head_rows = self._later_all(size, first), inputs.device.head_rows
         timer.end("suffix")
-        return self._result(plan, eviction, hidden, head_rows[: kept_size.num_head], timer)
+        self._start_head(plan, eviction, hidden, head_rows[: kept_size.num_head])
+        timer.end("head")
+        meanwhile()
+        timer.wait()
+        tokens, confidence = self._read_head(plan, eviction, kept_size.num_head)
+        return StepResult(
+            eviction=eviction, evicting=choice.evicting, tokens=tokens, confidence=confidence
+        )
 
     def run_without_trace(self, plan: Plan) -> StepResult:
         """A forward without eviction, after which the cache is what it was."""
@@ -158,11 +161,54 @@ class DeviceStep:
         pages = plan.page_table[plan.rows][row_of, positions // page_size].astype(np.int64)
         slots = torch.from_numpy(pages * page_size + positions % page_size).to(device)
         saved = self._cache.snapshot(slots)
-        nothing = np.zeros(block.num_rows, dtype=np.bool_)
-        whole = self._rules.keep_all(block, feed)
-        result = self.decode(plan, nothing, whole, StepTimer(device))
+        whole = EvictionChoice(
+            evicting=np.zeros(block.num_rows, dtype=np.bool_),
+            given=self._rules.keep_all(block, feed),
+        )
+        result = self.decode(plan, lambda: whole, StepTimer(device), nothing)
         self._cache.restore(slots, saved)
         return result
+
+    def _evict_by_rule(
+        self, plan: Plan, size: StepSize, first: FirstLayers, evicting: BoolArray
+    ) -> tuple[StepSize, Eviction]:
+        """Selection on the device; the sizes of what it kept, and what."""
+        inputs = self._inputs
+        inputs.fill_masks(plan)
+        inputs.fill_importance(plan, evicting)
+        scores = self._eviction.fill(plan, evicting)
+        inputs.upload_rest()
+        bucket = token_bucket(size.num_fed)
+        if scores is None and bucket in self._eviction_graphs:
+            self._eviction_graphs.replay(bucket)
+        else:
+            self._eviction.stage(first, scores)()
+        kept_size, kept = self._eviction.read(size)
+        return kept_size, kept_from_trace(plan.block, plan.feed, kept)
+
+    def _evict_given(
+        self,
+        plan: Plan,
+        size: StepSize,
+        first: FirstLayers,
+        evicting: BoolArray,
+        eviction: Eviction,
+    ) -> StepSize:
+        """Eviction as the host decided it; importance, where asked for, for its cost only."""
+        inputs, ranks = self._inputs, bool(evicting.any())
+        attended = self._rules.last_attended(plan.block, plan.feed, eviction)
+        kept_size = inputs.fill_given(plan, eviction, attended)
+        compacts = kept_size.num_fed < size.num_fed
+        if ranks:
+            inputs.fill_importance(plan, evicting)
+        if compacts:
+            inputs.fill_masks(plan)
+        inputs.upload_rest()
+        if ranks:
+            self._eviction.rank(first)
+        if compacts:
+            self._eviction.compact_given(first)
+        return kept_size
 
     # -- buffers and graphs ----------------------------------------------------------------------
 
@@ -224,13 +270,6 @@ class DeviceStep:
             rows,
         )
 
-    def _evict(self, size: StepSize, first: FirstLayers, scores: Tensor | None) -> None:
-        bucket = token_bucket(size.num_fed)
-        if scores is None and bucket in self._eviction_graphs:
-            self._eviction_graphs.replay(bucket)
-        else:
-            self._eviction.stage(first, scores)()
-
     def _later_all(self, size: StepSize, first: FirstLayers) -> Tensor:
         bucket = token_bucket(size.num_fed)
         if bucket in self._all_graphs:
@@ -265,20 +304,25 @@ class DeviceStep:
             )
         )
 
-    def _result(
-        self, plan: Plan, eviction: Eviction, hidden: Tensor, head_rows: Tensor, timer: StepTimer
-    ) -> StepResult:
+    # -- head ------------------------------------------------------------------------------------
+
+    def _start_head(
+        self, plan: Plan, eviction: Eviction, hidden: Tensor, head_rows: Tensor
+    ) -> None:
+        if not len(head_rows):
+            return
+        uniforms = None
+        if self._draws:
+            candidates = eviction.kept & plan.feed.decodable
+            uniforms = position_uniforms(plan.block, self._rules.seed)[candidates]
+        self._head.draw(hidden, head_rows, uniforms)
+
+    def _read_head(
+        self, plan: Plan, eviction: Eviction, num_rows: int
+    ) -> tuple[TokenArray, FloatArray]:
         candidates = eviction.kept & plan.feed.decodable
         tokens = np.zeros(candidates.shape, dtype=np.int32)
         confidence = np.zeros(candidates.shape, dtype=np.float32)
-        num_rows = len(head_rows)
-        if num_rows:
-            uniforms = None
-            if self._draws:
-                uniforms = position_uniforms(plan.block, self._rules.seed)[candidates]
-            self._head.draw(hidden, head_rows, uniforms)
-        timer.end("head")
-        timer.wait()
         if num_rows:
             tokens[candidates], confidence[candidates] = self._head.read(num_rows)
-        return StepResult(eviction=eviction, tokens=tokens, confidence=confidence)
+        return tokens, confidence

@@ -3,6 +3,8 @@
 Knows no queue, no arrivals and no pages beyond those that the plan names; tensors are the step's.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -12,11 +14,12 @@ from focus_bench.decoding.block_state import BoolArray, FloatArray
 from focus_bench.decoding.eviction import Eviction
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
-from focus_bench.engine.decode_step import DecodeStep, StepResult
+from focus_bench.engine.decode_step import DecodeStep, EvictionChoice
 from focus_bench.engine.host_step import HostStep
 from focus_bench.engine.kv_cache import KVSlots, PagedKVCache
 from focus_bench.engine.models.base import BlockDiffusionModel
 from focus_bench.engine.timing import StepTimer
+from focus_bench.scheduling.loop import nothing
 from focus_bench.scheduling.plan import Outcome, Plan
 
 
@@ -80,8 +83,8 @@ class EngineExecutor:
         self._step.prepare(max_pages)
 
     @torch.inference_mode()
-    def execute(self, plan: Plan) -> Outcome:
-        """Swap, prefill and decode as planned."""
+    def execute(self, plan: Plan, meanwhile: Callable[[], None] = nothing) -> Outcome:
+        """Swap, prefill and decode as planned; `meanwhile` is done while a device is busy."""
         timer = StepTimer(self._device, self._events)
         if plan.swap_out or plan.swap_in or plan.dropped_swaps:
             self._swap(plan)
@@ -90,6 +93,7 @@ class EngineExecutor:
             self._step.prefill(plan)
             timer.end("prefill")
         if not len(plan.rows):
+            meanwhile()
             empty = np.zeros((0, plan.block.block_length), dtype=np.bool_)
             return Outcome(
                 kept=empty,
@@ -99,7 +103,7 @@ class EngineExecutor:
                 evicting=np.zeros(0, dtype=np.bool_),
                 timing=timer.finish(),
             )
-        return self._decode(plan, timer)
+        return self._decode(plan, timer, meanwhile)
 
     def _swap(self, plan: Plan) -> None:
         for request_id in plan.dropped_swaps:
@@ -111,19 +115,16 @@ class EngineExecutor:
             pages = swap.pages[: saved.keys.shape[1] // self._cache.page_size]
             self._cache.copy_pages_in(pages, saved)
 
-    def _decode(self, plan: Plan, timer: StepTimer) -> Outcome:
+    def _decode(self, plan: Plan, timer: StepTimer, meanwhile: Callable[[], None]) -> Outcome:
         block, feed, rules = plan.block, plan.feed, self._rules
-        evicting = rules.rows_to_evict(block, feed)
         decodable_now: BoolArray | None = None
-        given: Eviction | None = None
         if rules.ideal_rows(block, feed).any():
             first = self._step.run_without_trace(plan)
             safe = np.nan_to_num(first.confidence, nan=0.0)
             decodable_now = rules.decoded(block, feed, first.eviction.kept, safe)
-            given = rules.evict_ideal(block, feed, decodable_now)
-        elif rules.exact_replay or not evicting.any():
-            given = rules.evict(block, feed, None, evicting=evicting)
-        result = self._forward(plan, evicting, given, timer)
+        result = self._step.decode(
+            plan, lambda: self._choice(plan, decodable_now), timer, meanwhile
+        )
         kept = result.eviction.kept
         errors = _confidence_errors(plan, kept & feed.decodable, result.confidence)
         failed = np.zeros(len(plan.rows), dtype=np.bool_)
@@ -138,16 +139,21 @@ class EngineExecutor:
             progress=result.eviction.progress,
             decoded=decoded & ~failed[:, None],
             tokens=result.tokens,
-            evicting=evicting,
+            evicting=result.evicting,
             timing=timer.finish(),
             errors=errors,
             ends=rules.traced_ends(block),
         )
 
-    def _forward(
-        self, plan: Plan, evicting: BoolArray, given: Eviction | None, timer: StepTimer
-    ) -> StepResult:
-        return self._step.decode(plan, evicting, given, timer)
+    def _choice(self, plan: Plan, decodable_now: BoolArray | None) -> EvictionChoice:
+        block, feed, rules = plan.block, plan.feed, self._rules
+        evicting = rules.rows_to_evict(block, feed)
+        given: Eviction | None = None
+        if decodable_now is not None:
+            given = rules.evict_ideal(block, feed, decodable_now)
+        elif rules.exact_replay or not evicting.any():
+            given = rules.evict(block, feed, None, evicting=evicting)
+        return EvictionChoice(evicting=evicting, given=given)
 
 
 def _confidence_errors(plan: Plan, candidates: BoolArray, confidence: FloatArray) -> dict[int, str]:

@@ -3,7 +3,7 @@
 Knows what a row attends to; the rules come from decoding/.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from focus_bench.decoding.block_state import BoolArray
 from focus_bench.decoding.eviction import Eviction
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.attention import RaggedRows
-from focus_bench.engine.decode_step import StepResult
+from focus_bench.engine.decode_step import EvictionChoice, StepResult
 from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
 from focus_bench.engine.importance import importance
 from focus_bench.engine.kv_cache import IntArray, PagedKVCache, slot_ids
@@ -162,22 +162,27 @@ class HostStep:
         prefill(self._model, self._cache, sequences, block_length=plan.block.block_length)
 
     def decode(
-        self, plan: Plan, evicting: BoolArray, given: Eviction | None, timer: StepTimer
+        self,
+        plan: Plan,
+        choose: Callable[[], EvictionChoice],
+        timer: StepTimer,
+        meanwhile: Callable[[], None],
     ) -> StepResult:
         """Prefix, importance where asked for, eviction, suffix, head."""
-        block, feed = plan.block, plan.feed
+        meanwhile()
+        block, feed, choice = plan.block, plan.feed, choose()
+        evicting, eviction = choice.evicting, choice.given
         forward = self._forward(plan)
         forward.prefix()
         timer.end("prefix")
         delta = self._delta(plan, forward, evicting) if evicting.any() else None
-        eviction = given
         if eviction is None:
             eviction = self._rules.evict(block, feed, delta, evicting=evicting)
         timer.end("eviction")
         attended = self._rules.last_attended(block, feed, eviction)
         hidden = forward.suffix(eviction.kept[feed.positions], attended)
         timer.end("suffix")
-        result = self._head(plan, eviction, hidden)
+        result = self._head(plan, eviction, choice.evicting, hidden)
         timer.end("head")
         return result
 
@@ -188,7 +193,8 @@ class HostStep:
         forward.prefix()
         whole = self._rules.keep_all(plan.block, plan.feed)
         hidden = forward.suffix(whole.kept[plan.feed.positions], whole.progress)
-        result = self._head(plan, whole, hidden)
+        nothing = np.zeros(plan.block.num_rows, dtype=np.bool_)
+        result = self._head(plan, whole, nothing, hidden)
         self._cache.restore(forward.slots, saved)
         return result
 
@@ -227,7 +233,9 @@ class HostStep:
         delta[wanted] = values.cpu().numpy()
         return delta
 
-    def _head(self, plan: Plan, eviction: Eviction, hidden: Tensor) -> StepResult:
+    def _head(
+        self, plan: Plan, eviction: Eviction, evicting: BoolArray, hidden: Tensor
+    ) -> StepResult:
         candidates = eviction.kept & plan.feed.decodable
         tokens = np.zeros(candidates.shape, dtype=np.int32)
         confidence = np.zeros(candidates.shape, dtype=np.float32)
@@ -243,7 +251,9 @@ class HostStep:
             )
             tokens[candidates] = drawn.to(torch.int32).cpu().numpy()
             confidence[candidates] = sure.cpu().numpy()
-        return StepResult(eviction=eviction, tokens=tokens, confidence=confidence)
+        return StepResult(
+            eviction=eviction, evicting=evicting, tokens=tokens, confidence=confidence
+        )
 
 
 def sample_rows(

@@ -26,7 +26,7 @@ from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.memory import check_pages_fit, memory_budget_bytes, num_pages_that_fit
 from focus_bench.engine.models.base import BlockDiffusionModel
-from focus_bench.scheduling.loop import Executor, WallClock, run_wall_clock
+from focus_bench.scheduling.loop import Executor, WallClock, nothing, run_wall_clock
 from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.recorder import Recorder
 from focus_bench.scheduling.setup import build_loop, pages_wanted
@@ -141,8 +141,8 @@ class _ObservedExecutor:
         self._inner = inner
         self._on_step = on_step
 
-    def execute(self, plan: Plan) -> Outcome:
-        outcome = self._inner.execute(plan)
+    def execute(self, plan: Plan, meanwhile: Callable[[], None] = nothing) -> Outcome:
+        outcome = self._inner.execute(plan, meanwhile)
         self._on_step(plan, outcome)
         return outcome
 

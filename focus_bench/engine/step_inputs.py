@@ -12,6 +12,7 @@ from torch import Tensor
 
 from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray
 from focus_bench.decoding.eviction import Eviction
+from focus_bench.decoding.masks import count_true
 from focus_bench.engine.kernels.selection.launcher import ACTIVE, FIXED, RIGHTMOST
 from focus_bench.scheduling.plan import Plan
 
@@ -22,19 +23,24 @@ _ALIGNMENT = 256  # bytes: any vector load of a section's start is aligned
 class HostInputs:
     """The host's side; T = rows * B token places, of which the step's first ones are used.
 
-    Per token, in fed order: `token_ids`, `positions` (absolute), `slots`. `cu_fed[rows + 1]`.
+    What the first layers need comes first: per token, in fed order, `token_ids`, `positions`
+    (absolute) and `slots`; `cu_fed[rows + 1]`, `first_keys[rows]` (what layer 0 attends to) and
+    `page_table[rows, W]`. Then the rest.
+
     Per masked token of an evicting row: `masked_token` (its index among the fed), `masked_slot`,
     `masked_column` (position in the block), bounds `cu_masked[rows + 1]`. Per row: `block_start`,
-    `progress` before the step, `budget`, `flags` (of the selection kernel), `first_keys` and
-    `later_keys` (what layer 0 and what the others attend to where nothing is evicted),
-    `given_num_kept`, `given_num_head`. Masks uint8 [rows, B]: `fed`, `decodable`, `given_kept`.
-    `delta` float32 [rows, B]: synthetic importance. `page_table` int32 [rows, W].
+    `progress` before the step, `budget`, `flags` (of the selection kernel), `later_keys` (what the
+    layers behind the first attend to where the host decides), `given_num_kept`, `given_num_head`.
+    `head_rows`: rows of the last layer's output whose logits are needed. Masks uint8 [rows, B]:
+    `fed`, `decodable`, `given_kept`. `delta` float32 [rows, B]: synthetic importance.
     """
 
     token_ids: npt.NDArray[np.int32]
     positions: npt.NDArray[np.int32]
     slots: npt.NDArray[np.int32]
     cu_fed: npt.NDArray[np.int32]
+    first_keys: npt.NDArray[np.int32]
+    page_table: npt.NDArray[np.int32]
     masked_token: npt.NDArray[np.int32]
     masked_slot: npt.NDArray[np.int32]
     masked_column: npt.NDArray[np.int32]
@@ -43,7 +49,6 @@ class HostInputs:
     progress: npt.NDArray[np.int32]
     budget: npt.NDArray[np.int32]
     flags: npt.NDArray[np.int32]
-    first_keys: npt.NDArray[np.int32]
     later_keys: npt.NDArray[np.int32]
     given_num_kept: npt.NDArray[np.int32]
     given_num_head: npt.NDArray[np.int32]
@@ -52,7 +57,6 @@ class HostInputs:
     decodable: npt.NDArray[np.uint8]
     given_kept: npt.NDArray[np.uint8]
     delta: npt.NDArray[np.float32]
-    page_table: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,8 @@ class DeviceInputs:
     positions: Tensor
     slots: Tensor
     cu_fed: Tensor
+    first_keys: Tensor
+    page_table: Tensor
     masked_token: Tensor
     masked_slot: Tensor
     masked_column: Tensor
@@ -71,7 +77,6 @@ class DeviceInputs:
     progress: Tensor
     budget: Tensor
     flags: Tensor
-    first_keys: Tensor
     later_keys: Tensor
     given_num_kept: Tensor
     given_num_head: Tensor
@@ -80,7 +85,6 @@ class DeviceInputs:
     decodable: Tensor
     given_kept: Tensor
     delta: Tensor
-    page_table: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +106,14 @@ class StepInputs:
         self.block_length = block_length
         self.table_width = table_width
         layout = _layout(max_rows, block_length, table_width)
+        names = [field.name for field in fields(HostInputs)]
+        self._first_bytes = layout[names.index(_LAST_OF_FIRST) + 1][0]
         size = max(offset + dtype.itemsize * _count(shape) for offset, shape, dtype in layout)
         pinned = device.type == "cuda"
         self._host_bytes = torch.zeros(size, dtype=torch.uint8, pin_memory=pinned)
         self._device_bytes = torch.zeros(size, dtype=torch.uint8, device=device)
         raw = self._host_bytes.numpy()
         host, on_device = {}, {}
-        names = [field.name for field in fields(HostInputs)]
         for name, (offset, shape, dtype) in zip(names, layout, strict=True):
             end = offset + dtype.itemsize * _count(shape)
             host[name] = raw[offset:end].view(dtype).reshape(shape)
@@ -122,37 +127,51 @@ class StepInputs:
         """Inputs of a step without rows: nothing is written, nothing attended to."""
         self._host_bytes.zero_()
         self.host.slots[:] = -1
-        self.upload()
+        self.upload_first()
+        self.upload_rest()
 
-    def upload(self) -> None:
-        """Copy all of it, asynchronously; the host's side must not change before the step ends."""
-        self._device_bytes.copy_(self._host_bytes, non_blocking=True)
+    def upload_first(self) -> None:
+        """Copy what the first layers need, asynchronously; the host's side of it must not change
+        before the step ends.
+        """
+        part = slice(0, self._first_bytes)
+        self._device_bytes[part].copy_(self._host_bytes[part], non_blocking=True)
+
+    def upload_rest(self) -> None:
+        """Copy the rest, likewise."""
+        part = slice(self._first_bytes, None)
+        self._device_bytes[part].copy_(self._host_bytes[part], non_blocking=True)
 
     def fill(self, plan: Plan, *, mask_token_id: int, page_size: int) -> StepSize:
-        """Describe the plan's decode rows: tokens, slots, masks, and what layer 0 attends to."""
+        """Describe the plan's decode rows for the first layers."""
         host, block, feed = self.host, plan.block, plan.feed
         num_rows = block.num_rows
         row_of, column = np.nonzero(feed.positions)
         num_fed = len(row_of)
-        positions = block.block_start[row_of] + column
+        positions = (block.block_start[row_of] + column).astype(np.int32)
         tables = plan.page_table[plan.rows]
-        pages = tables[row_of, positions // page_size]
+        page = positions // page_size  # numpy's % takes several times as long
+        slots = tables[row_of, page] * page_size + (positions - page * page_size)
         tokens = np.where(block.decoded, block.tokens, mask_token_id)
         host.token_ids[:num_fed] = tokens[feed.positions]
         host.positions[:num_fed] = positions
-        host.slots[:num_fed] = pages * page_size + positions % page_size
+        host.slots[:num_fed] = slots
         host.slots[num_fed:] = -1
-        _bounds(host.cu_fed, feed.positions)
+        _bounds(host.cu_fed, feed.num_fed)
+        host.first_keys[:num_rows] = block.block_start + block.block_length
         host.page_table[:num_rows, : tables.shape[1]] = tables
+        num_head = int(feed.num_decodable.sum())
+        return StepSize(num_rows=num_rows, num_fed=num_fed, num_head=num_head)
+
+    def fill_masks(self, plan: Plan) -> None:
+        """What selection and compaction read of every row."""
+        host, block, feed = self.host, plan.block, plan.feed
+        num_rows = block.num_rows
         host.block_start[:num_rows] = block.block_start
         host.progress[:num_rows] = block.progress
-        host.first_keys[:num_rows] = block.block_start + block.block_length
         for mask, value in ((host.fed, feed.positions), (host.decodable, feed.decodable)):
             mask[:num_rows] = value
             mask[num_rows:] = 0
-        return StepSize(
-            num_rows=num_rows, num_fed=num_fed, num_head=int(np.count_nonzero(feed.decodable))
-        )
 
     def fill_importance(self, plan: Plan, evicting: BoolArray) -> None:
         """Which masked tokens the importance kernels rank (`evicting[n]` rows')."""
@@ -163,7 +182,7 @@ class StepInputs:
         host.masked_token[: len(token)] = token
         host.masked_slot[: len(token)] = host.slots[: len(of_fed)][of_fed]
         host.masked_column[: len(token)] = np.nonzero(ranked)[1]
-        _bounds(host.cu_masked, ranked)
+        _bounds(host.cu_masked, np.where(evicting, feed.num_decodable, 0))
 
     def fill_budget(
         self, evicting: BoolArray, budget: IntArray, *, fixed: BoolArray, rightmost: BoolArray
@@ -188,9 +207,9 @@ class StepInputs:
         candidates = kept & plan.feed.decodable
         host.given_kept[:num_rows] = kept
         host.given_kept[num_rows:] = 0
-        host.given_num_kept[:num_rows] = kept.sum(axis=1)
+        host.given_num_kept[:num_rows] = count_true(kept)
         host.given_num_kept[num_rows:] = 0
-        host.given_num_head[:num_rows] = candidates.sum(axis=1)
+        host.given_num_head[:num_rows] = count_true(candidates)
         host.given_num_head[num_rows:] = 0
         host.later_keys[:num_rows] = plan.block.block_start + attended + 1
         head_rows = np.flatnonzero(candidates[kept])
@@ -200,6 +219,7 @@ class StepInputs:
         )
 
 
+_LAST_OF_FIRST = "page_table"  # the field behind which the rest begins
 _TORCH_DTYPES = {"int32": torch.int32, "uint8": torch.uint8, "float32": torch.float32}
 _Shape = tuple[int, ...]
 
@@ -238,8 +258,8 @@ def _count(shape: _Shape) -> int:
     return int(np.prod(shape))
 
 
-def _bounds(out: npt.NDArray[np.int32], mask: BoolArray) -> None:
-    """Exclusive prefix sums of the mask's rows; rows that are not there are empty."""
-    num_rows = len(mask)
-    np.cumsum(mask.sum(axis=1), out=out[1 : num_rows + 1])
+def _bounds(out: npt.NDArray[np.int32], counts: IntArray) -> None:
+    """Exclusive prefix sums of the rows' counts; rows that are not there are empty."""
+    num_rows = len(counts)
+    np.cumsum(counts, out=out[1 : num_rows + 1])
     out[num_rows + 1 :] = out[num_rows]

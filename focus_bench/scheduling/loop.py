@@ -16,11 +16,18 @@ from focus_bench.scheduling.recorder import Recorder
 from focus_bench.scheduling.scheduler import Scheduler
 
 
+def nothing() -> None:
+    """What a step need not do meanwhile."""
+
+
 class Executor(Protocol):
     """Carries out plans: the engine on a device, the simulator in a time model."""
 
-    def execute(self, plan: Plan) -> Outcome:
-        """Do one step; `Outcome.timing.duration_s` says how long it took."""
+    def execute(self, plan: Plan, meanwhile: Callable[[], None] = nothing) -> Outcome:
+        """Do one step; `Outcome.timing.duration_s` says how long it took.
+
+        `meanwhile`: work that the step does not depend on, done once, best while a device is busy.
+        """
         ...
 
 
@@ -62,6 +69,7 @@ class ServingLoop:
 
     def __post_init__(self) -> None:
         self.arrivals = ArrivalQueue(self.workload)
+        self._unrecorded: list[Callable[[], None]] = []
 
     @property
     def is_done(self) -> bool:
@@ -85,15 +93,25 @@ class ServingLoop:
     def end_step(
         self, plan: Plan, outcome: Outcome, *, start_s: float, end_s: float, schedule_s: float
     ) -> None:
-        """Commit an executed plan and record it."""
+        """Commit an executed plan; it is recorded when `catch_up` is called, or a request ends."""
         report = self.scheduler.commit(plan, outcome)
-        self.recorder.on_step(
-            plan, outcome, report, start_s=start_s, end_s=end_s, schedule_s=schedule_s
+        self._unrecorded.append(
+            lambda: self.recorder.on_step(
+                plan, outcome, report, start_s=start_s, end_s=end_s, schedule_s=schedule_s
+            )
         )
         self._settle_finished(end_s)
 
+    def catch_up(self) -> None:
+        """Record what was committed and not yet recorded."""
+        for record in self._unrecorded:
+            record()
+        self._unrecorded.clear()
+
     def _settle_finished(self, now_s: float) -> int:
         finished = self.scheduler.drain_finished()
+        if finished:
+            self.catch_up()
         self.recorder.on_finished(finished, now_s)
         self.arrivals.on_finished(len(finished))
         return len(finished)
@@ -115,7 +133,7 @@ def run_wall_clock(
                 clock.sleep_until(next_s)
             continue
         planned_s = clock.now()
-        outcome = loop.executor.execute(plan)
+        outcome = loop.executor.execute(plan, loop.catch_up)
         executed_s = clock.now()
         loop.end_step(
             plan,
@@ -126,4 +144,5 @@ def run_wall_clock(
         )
         if on_progress is not None:
             on_progress(loop.recorder)
+    loop.catch_up()
     return clock.now()

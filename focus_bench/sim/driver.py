@@ -40,5 +40,6 @@ def _engine(
         outcome = loop.executor.execute(plan)
         yield environment.timeout(outcome.timing.duration_s)
         loop.end_step(plan, outcome, start_s=begin_s, end_s=float(environment.now), schedule_s=0.0)
+        loop.catch_up()
         if on_progress is not None:
             on_progress(loop.recorder)

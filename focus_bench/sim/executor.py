@@ -11,6 +11,7 @@ import numpy as np
 from focus_bench.core.errors import UsageError
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
+from focus_bench.scheduling.loop import nothing
 from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.step_shape import step_shape
 from focus_bench.sim.cost_model import CostModel
@@ -33,8 +34,9 @@ class SimExecutor:
     def __post_init__(self) -> None:
         check_can_simulate(self.rules)
 
-    def execute(self, plan: Plan) -> Outcome:
+    def execute(self, plan: Plan, meanwhile: Callable[[], None] = nothing) -> Outcome:
         """Decide what the step keeps and decodes, and predict how long it takes."""
+        meanwhile()
         rules, block, feed = self.rules, plan.block, plan.feed
         evicting = rules.rows_to_evict(block, feed)
         if rules.ideal_rows(block, feed).any():

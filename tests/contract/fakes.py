@@ -16,6 +16,7 @@ from focus_bench.core.rng import uniform
 from focus_bench.core.workload import RequestSpec
 from focus_bench.decoding.masks import pack_masks
 from focus_bench.decoding.rules import StepRules
+from focus_bench.scheduling.loop import nothing
 from focus_bench.scheduling.plan import Outcome, Plan, Swap
 
 TokensOf = Callable[[int, np.ndarray], np.ndarray]
@@ -198,7 +199,8 @@ class FakeExecutor:
     log: PlanLog = field(default_factory=PlanLog)
     errors: dict[int, str] = field(default_factory=dict)
 
-    def execute(self, plan: Plan) -> Outcome:
+    def execute(self, plan: Plan, meanwhile: Callable[[], None] = nothing) -> Outcome:
+        meanwhile()
         self.log.add(plan)
         rules, block, feed = self.rules, plan.block, plan.feed
         confidence = None

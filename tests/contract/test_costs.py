@@ -1,6 +1,7 @@
 """core.costs counts exactly the FLOPs that PyTorch counts on the CPU path, for the very step."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.weights import dummy_model
-from focus_bench.scheduling.loop import WallClock, run_wall_clock
+from focus_bench.scheduling.loop import WallClock, nothing, run_wall_clock
 from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.setup import build_loop
 from focus_bench.scheduling.step_shape import step_shape
@@ -53,9 +54,9 @@ class CountingExecutor:
         self.attention_cover = attention_cover
         self.steps: list[tuple[StepShape, int]] = []
 
-    def execute(self, plan: Plan) -> Outcome:
+    def execute(self, plan: Plan, meanwhile: Callable[[], None] = nothing) -> Outcome:
         with FlopCounterMode(display=False) as counter:
-            outcome = self.inner.execute(plan)
+            outcome = self.inner.execute(plan, meanwhile)
         shape = step_shape(
             plan,
             kept=outcome.kept,

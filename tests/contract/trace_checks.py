@@ -9,7 +9,12 @@ from focus_bench.report.perfetto import PHASES
 
 Event = dict
 Track = tuple[int, int]
-COUNTERS = {"rows", "kept tokens", "pages used", "waiting requests"}
+COUNTERS = {
+    "batch rows": "num_rows",
+    "kept tokens": "kept_tokens",
+    "pages used": "pages_used",
+    "waiting requests": "num_waiting",
+}
 
 
 def ns(microseconds: float) -> int:
@@ -44,6 +49,16 @@ def names_of(events: list[Event], kind: str = "process_name") -> dict[Track, str
     }
 
 
+def counters_of(events: list[Event]) -> list[tuple[str, float, float]]:
+    """Counters under the names that viewers show: (name and series, microseconds, value)."""
+    return [
+        (f"{e['name']} {series}", e["ts"], value)
+        for e in events
+        if e["ph"] == "C"
+        for series, value in e["args"].items()
+    ]
+
+
 def check_slices(events: list[Event]) -> None:
     """On each thread a slice lies within the one that is open, and comes after those before it."""
     open_ends: dict[Track, list[int]] = defaultdict(list)
@@ -61,15 +76,17 @@ def check_slices(events: list[Event]) -> None:
 
 
 def check_async(events: list[Event]) -> None:
-    """Asynchronous slices of a request open and close like brackets, each on an id of its own."""
-    stacks: dict[str, list[str]] = defaultdict(list)
-    processes: dict[str, int] = {}
+    """Asynchronous slices open and close like brackets on one id of each request."""
+    stacks: dict[tuple[int, str], list[str]] = defaultdict(list)
     for event in events:
-        if event["ph"] == "b":
-            stacks[event["id"]].append(event["name"])
-            assert processes.setdefault(event["id"], event["pid"]) == event["pid"]
-        elif event["ph"] == "e":
-            assert stacks[event["id"]].pop() == event["name"]
+        if event["ph"] not in "be":
+            continue
+        stack = stacks[event["pid"], event["id2"]["local"]]
+        if event["ph"] == "e":
+            assert stack.pop() == event["name"]
+        else:
+            assert stack or int(event["id2"]["local"], 16) == int(event["name"].split()[1])
+            stack.append(event["name"])
     assert not any(stacks.values())
 
 
@@ -94,13 +111,8 @@ def check_steps(events: list[Event], process: int, steps: Sequence[StepRecord]) 
     assert len(phases) == sum(
         sum(getattr(step.timing, f"{name}_s") > 0 for name in PHASES) for step in steps
     )
-    for name, column in (
-        ("rows", "num_rows"),
-        ("kept tokens", "kept_tokens"),
-        ("pages used", "pages_used"),
-        ("waiting requests", "num_waiting"),
-    ):
-        values = [e["args"]["value"] for e in own if e["ph"] == "C" and e["name"] == name]
+    for name, column in COUNTERS.items():
+        values = [value for counter, _, value in counters_of(own) if counter == name]
         assert values == [*(getattr(step, column) for step in steps), 0]
 
 
@@ -113,7 +125,7 @@ def shape_of(events: list[Event], process: int) -> dict[str, object]:
         "threads": sorted(threads.values()),
         "keys": {kind: sorted({k for e in own if e["ph"] == kind for k in e}) for kind in "MXCbe"},
         "step arguments": [sorted(e["args"]) for e in slices if e["cat"] == "step"],
-        "counters": sorted({e["name"] for e in own if e["ph"] == "C"}),
+        "counters": sorted({name for name, _, _ in counters_of(own)}),
         "requests": sorted(
             e["name"] for e in own if e["ph"] == "b" and e["name"].startswith("request ")
         ),

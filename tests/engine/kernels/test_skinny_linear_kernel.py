@@ -210,7 +210,7 @@ def test_no_rows_and_no_columns(kernel_device: torch.device) -> None:
 
 def test_tunings_of_a_large_model_fill_the_device_and_fit_the_shared_workspace() -> None:
     workspace = shared_workspace(torch.device("cpu"))
-    for n, k in ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288)):
+    for n, k in ((4096, 4096), (24576, 4096), (4096, 12288)):  # those that SDAR-8B uses
         for m in (1, 16, 17, 64):
             tuning = tuning_for(m, n, k, torch.bfloat16)
             assert n % tuning.block_n == 0
