@@ -28,6 +28,20 @@ _REQUEST_FACTS = tuple(
     f.name for f in fields(RequestRecord) if f.name not in ("request_id", *_REQUEST_TIMES)
 )
 
+# Viewers name a counter by its event's name and, behind it, the series within.
+_STEP_COUNTERS = {
+    ("batch", "rows"): "num_rows",
+    ("kept", "tokens"): "kept_tokens",
+    ("pages", "used"): "pages_used",
+    ("waiting", "requests"): "num_waiting",
+}
+_GPU_COUNTERS = {
+    ("GPU power", "W"): "power_w",
+    ("GPU temperature", "C"): "temperature_c",
+    ("SM clock", "MHz"): "sm_clock_mhz",
+    ("memory clock", "MHz"): "memory_clock_mhz",
+}
+
 _Event = dict[str, object]  # one entry of traceEvents, with "ns" until its time is in microseconds
 
 
@@ -123,27 +137,20 @@ def _phases(timing: StepTiming, begin: int, end: int) -> Iterator[tuple[str, int
 
 def _step_counters(process: int, run: TracedRun) -> Iterator[_Event]:
     for step in run.steps:
-        at = _ns(step.start_s)
-        yield _counter(process, "rows", at, step.num_rows)
-        yield _counter(process, "kept tokens", at, step.kept_tokens)
-        yield _counter(process, "pages used", at, step.pages_used)
-        yield _counter(process, "waiting requests", at, step.num_waiting)
+        for counter, column in _STEP_COUNTERS.items():
+            yield _counter(process, counter, _ns(step.start_s), getattr(step, column))
     if run.steps:
-        for name in ("rows", "kept tokens", "pages used", "waiting requests"):
-            yield _counter(process, name, _ns(run.duration_s), 0)
+        for counter in _STEP_COUNTERS:
+            yield _counter(process, counter, _ns(run.duration_s), 0)
 
 
 def _gpu_counters(process: int, samples: Sequence[EnvironmentSample]) -> Iterator[_Event]:
     for sample in samples:
-        for name, value in (
-            ("GPU power (W)", sample.power_w),
-            ("GPU temperature (C)", sample.temperature_c),
-            ("SM clock (MHz)", sample.sm_clock_mhz),
-            ("memory clock (MHz)", sample.memory_clock_mhz),
-        ):
+        at = max(0, _ns(sample.time_s))  # the first is taken just before the run
+        for counter, column in _GPU_COUNTERS.items():
+            value = getattr(sample, column)
             if value is not None:
-                # The first sample is taken just before the run; a trace starts at 0.
-                yield _counter(process, name, max(0, _ns(sample.time_s)), value)
+                yield _counter(process, counter, at, value)
 
 
 def _request_slices(process: int, requests: Sequence[RequestRecord]) -> Iterator[_Event]:
@@ -201,14 +208,15 @@ def _slice(
     return event | ({"args": args} if args else {})
 
 
-def _counter(process: int, name: str, at: int, value: float) -> _Event:
-    return {"ph": "C", "ns": at, "pid": process, "name": name, "args": {"value": value}}
+def _counter(process: int, counter: tuple[str, str], at: int, value: float) -> _Event:
+    name, series = counter
+    return {"ph": "C", "ns": at, "pid": process, "name": name, "args": {series: value}}
 
 
 def _async(kind: str, process: int, request: RequestRecord, name: str, at: int) -> _Event:
-    # Viewers join asynchronous slices of one id across processes, so it holds the process too.
-    number = f"0x{process:x}{request.request_id:08x}"
-    place: _Event = {"pid": process, "tid": 0, "cat": "request", "id": number}
+    # A plain "id" would be one for all processes, and shown under none of them.
+    number = {"local": f"0x{request.request_id:x}"}
+    place: _Event = {"pid": process, "tid": 0, "cat": "request", "id2": number}
     return {"ph": kind, "ns": at, **place, "name": name}
 
 

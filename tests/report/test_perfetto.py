@@ -2,7 +2,14 @@
 
 import pytest
 from report_samples import make_request, make_run, make_step
-from trace_checks import check_async, check_slices, check_steps, names_of, read_events
+from trace_checks import (
+    check_async,
+    check_slices,
+    check_steps,
+    counters_of,
+    names_of,
+    read_events,
+)
 
 from focus_bench.core.records import EnvironmentSample, StepTiming
 from focus_bench.report.perfetto import TracedRun, trace_json
@@ -100,12 +107,8 @@ def test_what_never_came_has_no_slice(changes, expected):
 def test_counters_hold_from_a_step_on_and_end_with_the_run():
     steps = [make_step(0, start_s=0.5, num_waiting=2), make_step(1, start_s=1.5, num_waiting=1)]
     events = events_of(make_run([], steps, duration_s=4.0))
-    found = [
-        (e["ts"] / 1e6, e["args"]["value"])
-        for e in events
-        if e["ph"] == "C" and e["name"] == "waiting requests"
-    ]
-    assert found == [(0.5, 2), (1.5, 1), (4.0, 0)]
+    found = [(at, value) for name, at, value in counters_of(events) if name == "waiting requests"]
+    assert found == [(0.5e6, 2), (1.5e6, 1), (4e6, 0)]
 
 
 def test_samples_of_a_gpu_are_counters_from_the_start_on():
@@ -122,14 +125,13 @@ def test_samples_of_a_gpu_are_counters_from_the_start_on():
         for time_s, clock in ((-0.002, 1980), (0.1, 1755))
     ]
     events = events_of(make_run(environment=tuple(samples)))
-    found = [(e["name"], e["ts"], e["args"]["value"]) for e in events if e["ph"] == "C"]
-    assert sorted(found) == [
-        ("GPU power (W)", 0.0, 300.5),
-        ("GPU power (W)", 100_000.0, 300.5),
-        ("SM clock (MHz)", 0.0, 1980),
-        ("SM clock (MHz)", 100_000.0, 1755),
-        ("memory clock (MHz)", 0.0, 2619),
-        ("memory clock (MHz)", 100_000.0, 2619),
+    assert sorted(counters_of(events)) == [
+        ("GPU power W", 0.0, 300.5),
+        ("GPU power W", 100_000.0, 300.5),
+        ("SM clock MHz", 0.0, 1980),
+        ("SM clock MHz", 100_000.0, 1755),
+        ("memory clock MHz", 0.0, 2619),
+        ("memory clock MHz", 100_000.0, 2619),
     ]
 
 
