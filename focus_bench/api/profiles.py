@@ -30,7 +30,7 @@ def profile_path(engine: "Engine") -> Path:
     settings = engine.settings
     threads = f"{settings['threads']}-threads" if engine.hardware == CPU else ""
     parts = (engine.hardware, threads, settings["torch"], engine.spec.name, settings["dtype"])
-    name = "_".join(re.sub(r"[^\w.+-]+", "-", part) for part in parts if part)
+    name = "_".join(_in_file_name(part) for part in parts if part)
     return profiles_folder() / f"{name}.json"
 
 
@@ -68,14 +68,30 @@ def cpu_profile_of(spec: ModelSpec) -> "Profile | None":
 
     None if nothing was calibrated here.
     """
+    return next(iter((*_own_profiles(CPU, spec), *_newest_profiles(CPU))), None)
+
+
+def gpu_profile_of(device: str, spec: ModelSpec) -> "Profile | None":
+    """The newest profile of a GPU (as PyTorch names it) for a model; None if there is none here."""
+    return next(iter(_own_profiles(device, spec)), None)
+
+
+def _own_profiles(device: str, spec: ModelSpec) -> "list[Profile]":
     from focus_bench.core.calibration import dimensions_of
 
-    files = profiles_folder().glob(f"{CPU}_*.json")
-    newest_first = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
-    profiles = [profile for file in newest_first if (profile := _usable(file)) is not None]
     wanted = dimensions_of(spec)
-    own = [p for p in profiles if dict(p.samples.dimensions) == wanted]
-    return next(iter((*own, *profiles)), None)
+    return [p for p in _newest_profiles(device) if dict(p.samples.dimensions) == wanted]
+
+
+def _newest_profiles(device: str) -> "list[Profile]":
+    """Those of a device in the cache, the newest first."""
+    files = profiles_folder().glob(f"{_in_file_name(device)}_*.json")
+    newest_first = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    return [profile for file in newest_first if (profile := _usable(file)) is not None]
+
+
+def _in_file_name(text: str) -> str:
+    return re.sub(r"[^\w.+-]+", "-", text)
 
 
 def _usable(path: Path) -> "Profile | None":

@@ -24,14 +24,15 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
 from focus_bench.report.console import make_console
+from focus_bench.report.estimates import PointEstimate
 from focus_bench.report.failures import PointFailure, failed_points_table
-from focus_bench.report.folder import ResultFolder, load_folder
+from focus_bench.report.folder import ResultFolder
 from focus_bench.report.formats import number
 from focus_bench.report.goodput import GoodputThresholds
 from focus_bench.report.manifest import PlannedPoint, new_manifest
 from focus_bench.report.progress import SweepProgress
 from focus_bench.report.results import PointResult, result_of
-from focus_bench.report.tables import failures_table, plan_table, results_table
+from focus_bench.report.tables import failures_table, results_table
 from focus_bench.report.trace_files import write_traces
 from focus_bench.scheduling.recorder import Recorder
 
@@ -97,7 +98,9 @@ class Campaign:
     `run(point, workload, sink)` runs one, stores it and returns a line about it. `prepare` comes
     before it and outside its time (loading a model, warming up). `complete` is asked instead for a
     point that is finished already: it adds what a killed run left out, or returns "". `release`
-    comes after each point that was run: it gives back memory that no later point uses.
+    comes after each point that was run: it gives back memory that no later point uses. `estimate`
+    is for a dry run: what a point will take, from its requests (None: they are not here) and a
+    number of simulated steps, by `basis`.
     """
 
     points: tuple[PointConfig, ...]
@@ -107,6 +110,10 @@ class Campaign:
     prepare: Callable[[PointConfig, Sink], None] = lambda point, sink: None
     complete: Callable[[PointConfig, Workload, Sink], str] = lambda point, workload, sink: ""
     release: Callable[[], None] = lambda: None
+    estimate: Callable[[PointConfig, Workload | None, int], PointEstimate] = (
+        lambda point, workload, max_steps: PointEstimate()
+    )
+    basis: str = ""
 
     def planned(self) -> tuple[PlannedPoint, ...]:
         """What run.json says is to be done."""
@@ -231,21 +238,6 @@ def _run_campaign(campaign: Campaign, workloads: WorkloadCache, sink: Sink) -> S
         on_failed=on_failed,
         release=campaign.release,
     )
-
-
-def show_plan(campaigns: Sequence[Campaign], flags: PointFlags) -> int:
-    """--dry-run: print the points, and with --resume which of them are finished."""
-    done: set[tuple[str, str, str]] = set()
-    if flags.resume and flags.output_dir is not None and flags.output_dir.is_dir():
-        done = {result.key for result in load_folder(flags.output_dir).results}
-    console = make_console(quiet=flags.quiet)
-    for campaign in campaigns:
-        finished = [
-            (point.hash(), campaign.source, campaign.hardware) in done for point in campaign.points
-        ]
-        console.print(f"{campaign.source} on {campaign.hardware}")
-        console.print(plan_table(campaign.points, finished if flags.resume else None))
-    return 0
 
 
 def _label(campaign: Campaign, point: PointConfig) -> str:

@@ -37,6 +37,11 @@ class Efficiency:
             check_range(f"efficiency {field}", getattr(self, field), low=0.0)
 
 
+def roofline_label(hardware: Hardware) -> str:
+    """What every output says about predictions from a data sheet alone."""
+    return f"uncalibrated datasheet roofline ({hardware.full_name})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RooflineModel:
     """Sum over operations of max(FLOPs / peak, bytes / bandwidth), plus launches and host time."""
@@ -48,7 +53,7 @@ class RooflineModel:
     @property
     def label(self) -> str:
         """Names the data sheet and that nothing was measured."""
-        return f"uncalibrated datasheet roofline ({self.hardware.full_name})"
+        return roofline_label(self.hardware)
 
     def step_timing(self, shape: StepShape) -> StepTiming:
         """Seconds of one step (see the class)."""
