@@ -7,6 +7,7 @@ def command() -> int:
     from focus_bench.api.profiles import profiles_folder
     from focus_bench.cli.machine import gpu_facts, memory_bytes, usable_cores
     from focus_bench.engine.device import device_name, resolve_device
+    from focus_bench.engine.environment import load_nvml
     from focus_bench.report.console import make_console
     from focus_bench.report.formats import byte_size
     from focus_bench.report.manifest import package_versions, system_facts
@@ -27,6 +28,7 @@ def command() -> int:
         ("memory", byte_size(memory_bytes())),
         ("GPU", gpu),
         *gpu_facts().items(),
+        ("GPU sampling", "nvidia-ml-py" if load_nvml() else "pip install 'focus-bench[gpu]'"),
         ("ShareGPT", str(sharegpt) if sharegpt else "pip install 'focus-bench[sharegpt]'"),
         ("cost profiles", ", ".join(profiles) or "none: focus-bench calibrate makes one"),
         ("downloaded data", str(cache_folder()) if cache_folder().is_dir() else "none"),
