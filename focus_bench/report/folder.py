@@ -1,6 +1,7 @@
 """The result folder of run and simulate: figures, requests and steps of every point, and tables.
 
-run.json, summary.csv, runs.csv, requests.csv, steps.csv and results.json are of all points.
+run.json, summary.csv, runs.csv, requests.csv, steps.csv, environment.csv and results.json are of
+all points.
 """
 
 from collections.abc import Sequence

@@ -16,6 +16,7 @@ def run_row(metrics: PointMetrics) -> dict[str, str | int | float | None]:
         "tokens_per_step": metrics.tokens_per_step,
         "processed_per_decoded": metrics.processed_per_decoded,
         "preemptions": metrics.preemptions,
+        "energy_per_output_token_j": metrics.energy_per_output_token_j,
     }
     for name, sample in (
         ("ttft", metrics.ttft_s),
