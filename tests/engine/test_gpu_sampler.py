@@ -1,5 +1,6 @@
 """The sampler of a GPU's environment, against a library object that stands for NVIDIA's."""
 
+import dataclasses
 import sys
 import threading
 import time
@@ -7,8 +8,12 @@ from itertools import pairwise
 
 import pytest
 
+from focus_bench.api import Engine, load_workload, make_point
+from focus_bench.core.config import EngineConfig
 from focus_bench.core.records import EnvironmentSample
+from focus_bench.engine import runner
 from focus_bench.engine.environment import CLOCK_REASONS, GpuSampler, Nvml, load_nvml
+from focus_bench.report.metrics import compute_metrics
 
 UUID = "GPU-12345678-0000-0000-0000-000000000000"
 
@@ -187,6 +192,45 @@ def test_an_installed_library_is_used(monkeypatch: pytest.MonkeyPatch):
     with GpuSampler(UUID, interval_s=60) as sampler:
         assert nvml.users == 1
     assert len(sampler.samples) == 2
+
+
+class RunStoppedError(Exception):
+    """Raised in the middle of a run."""
+
+
+def test_a_measured_run_carries_the_samples_around_it(monkeypatch: pytest.MonkeyPatch):
+    nvml = FakeNvml()
+    joules = iter(range(10**6))
+    nvml.answers["nvmlDeviceGetTotalEnergyConsumption"] = lambda: 1000 * next(joules)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    point = make_point(
+        model="dummy-tiny", dataset="synthetic", num_prompts=2, batch_size=2, max_new_tokens=8
+    )
+    workload = load_workload(point)
+    engine = Engine.for_point(dataclasses.replace(point, engine=on_cpu(point.engine)))
+    point = dataclasses.replace(point, engine=engine.config)
+    assert engine.run(point, workload).environment == ()  # a CPU
+    monkeypatch.setattr(runner, "_gpu_uuid", lambda device: UUID)
+    record = engine.run(point, workload)
+    samples = record.environment
+    assert samples[0].time_s <= 0
+    assert samples[-1].time_s >= record.duration_s
+    assert [sample.energy_j for sample in samples] == list(range(len(samples)))
+    metrics = compute_metrics(record)
+    assert metrics.energy_per_output_token_j == (len(samples) - 1) / metrics.total_output_tokens
+
+    def stop(recorder: object) -> None:
+        assert running()
+        raise RunStoppedError
+
+    with pytest.raises(RunStoppedError):
+        engine.run(point, workload, on_progress=stop)
+    assert not running()
+    assert nvml.users == 0
+
+
+def on_cpu(config: EngineConfig) -> EngineConfig:
+    return dataclasses.replace(config, device="cpu")
 
 
 def test_the_real_library_has_what_is_asked_of_it():
