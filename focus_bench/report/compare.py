@@ -161,32 +161,30 @@ def noise_percent(pair: Comparison, figure: Figure) -> float | None:
     return None if pair.measured is None else spread_of(pair.measured, figure).half_width_percent
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speedup:
-    """Output throughput over the baseline's. `noise_percent`: half of its 95 % interval in percent,
-    by the runs of both; None unless both ran at least twice, and for the baseline itself.
-    """
-
-    factor: float | None
-    noise_percent: float | None
-
-
-def speedups(results: Iterable[PointResult]) -> dict[tuple[str, str, str], Speedup]:
-    """The speed-up by result key; its factor is None where there is no baseline.
+def speedups(results: Iterable[PointResult]) -> dict[tuple[str, str, str], float | None]:
+    """Output throughput over the baseline's, by result key; None where there is no baseline.
 
     The baseline is that of the same source, hardware and settings, but for those that only concern
     the other policies (alpha, retain, select, importance, ...).
     """
-    latest = {result.key: result for result in results}
-    baselines = {
-        _baseline_key(result): result
-        for result in latest.values()
-        if result.point.decode.policy == "baseline"
-    }
     return {
-        key: _speedup(result, baselines.get(_baseline_key(result)))
-        for key, result in latest.items()
+        result.key: _quotient(result.metrics, None if baseline is None else baseline.metrics)
+        for result, baseline in _with_baselines(results)
     }
+
+
+def speedup_noises(results: Iterable[PointResult]) -> dict[tuple[str, str, str], float | None]:
+    """How far chance may have moved each speed-up: half of its 95 % interval in percent, by the
+    runs of both policies; None unless both ran at least twice, and for the baseline itself.
+    """
+    noises: dict[tuple[str, str, str], float | None] = {}
+    for result, baseline in _with_baselines(results):
+        noise = None
+        if baseline is not None and baseline.key != result.key:
+            ours, theirs = values_of(result, THROUGHPUT), values_of(baseline, THROUGHPUT)
+            noise = ratio_half_width(ours, theirs)
+        noises[result.key] = None if noise is None else 100.0 * noise
+    return noises
 
 
 def hardware_differences(pairs: Iterable[Comparison]) -> tuple[str, ...]:
@@ -252,17 +250,22 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
     return csv_text(header, rows)
 
 
-def _speedup(result: PointResult, baseline: PointResult | None) -> Speedup:
-    ours = result.metrics.output_throughput
-    theirs = None if baseline is None else baseline.metrics.output_throughput
-    if baseline is None or ours is None or theirs is None:
-        return Speedup(factor=None, noise_percent=None)
-    noise = None
-    if baseline.key != result.key:
-        noise = ratio_half_width(values_of(result, THROUGHPUT), values_of(baseline, THROUGHPUT))
-    return Speedup(
-        factor=ratio(ours, theirs), noise_percent=None if noise is None else 100.0 * noise
-    )
+def _with_baselines(
+    results: Iterable[PointResult],
+) -> list[tuple[PointResult, PointResult | None]]:
+    latest = {result.key: result for result in results}
+    baselines = {
+        _baseline_key(result): result
+        for result in latest.values()
+        if result.point.decode.policy == "baseline"
+    }
+    return [(result, baselines.get(_baseline_key(result))) for result in latest.values()]
+
+
+def _quotient(metrics: PointMetrics, baseline: PointMetrics | None) -> float | None:
+    ours = metrics.output_throughput
+    theirs = None if baseline is None else baseline.output_throughput
+    return None if ours is None or theirs is None else ratio(ours, theirs)
 
 
 def match_key(point: PointConfig) -> PointConfig:

@@ -23,6 +23,7 @@ from focus_bench.report.compare import (
     hardware_differences,
     noise_percent,
     pair_results,
+    speedup_noises,
     speedups,
 )
 from focus_bench.report.estimates import PointEstimate, estimate_columns
@@ -93,14 +94,13 @@ def results_table(results: Sequence[PointResult]) -> RenderableType:
     if not pairs:
         return Text("no results")
     notes = captions(pairs)
-    faster = speedups(results)
+    faster, noises = speedups(results), speedup_noises(results)
 
     def speedup(result: PointResult | None) -> str:
-        return formats.UNDEFINED if result is None else formats.factor(faster[result.key].factor)
+        return formats.UNDEFINED if result is None else formats.factor(faster[result.key])
 
     def speedup_noise(result: PointResult | None) -> str:
-        noise = None if result is None else faster[result.key].noise_percent
-        return formats.fixed(noise, 1)
+        return formats.fixed(None if result is None else noises[result.key], 1)
 
     measured = any(pair.measured for pair in pairs)
     predicted = any(pair.predicted for pair in pairs)
@@ -116,7 +116,7 @@ def results_table(results: Sequence[PointResult]) -> RenderableType:
         )
         columns.append(error)
     # A speed-up needs something to be faster than.
-    if any(value.factor is not None for value in faster.values()):
+    if any(value is not None for value in faster.values()):
         if measured:
             columns.append(column("x base\nmeas.", pairs, lambda p: speedup(p.measured)))
             columns.append(column(_NOISE, pairs, lambda p: speedup_noise(p.measured)))

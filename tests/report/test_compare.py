@@ -21,6 +21,7 @@ from focus_bench.report.compare import (
     hardware_differences,
     noise_percent,
     pair_results,
+    speedup_noises,
     speedups,
 )
 
@@ -116,17 +117,17 @@ def test_speedup_is_over_the_baseline_of_the_same_settings_and_source():
     other_threshold = make_result(make_point("focus", threshold=0.8))
     predicted = make_result(make_point("focus"), source="predicted")
     faster = speedups([baseline, focus, other_batch, other_threshold, predicted])
-    assert faster[baseline.key].factor == 1.0
-    assert faster[focus.key].factor == 2.5
-    assert faster[other_batch.key].factor is None
-    assert faster[other_threshold.key].factor is None
-    assert faster[predicted.key].factor is None
+    assert faster[baseline.key] == 1.0
+    assert faster[focus.key] == 2.5
+    assert faster[other_batch.key] is None
+    assert faster[other_threshold.key] is None
+    assert faster[predicted.key] is None
 
 
 def test_speedup_over_a_baseline_without_output_is_undefined():
     baseline = make_result(make_point("baseline"), output_tokens=0)
     focus = make_result(make_point("focus"))
-    assert speedups([baseline, focus])[focus.key].factor is None
+    assert speedups([baseline, focus])[focus.key] is None
 
 
 def test_noise_of_a_speedup_is_that_of_both_policies():
@@ -135,12 +136,12 @@ def test_noise_of_a_speedup_is_that_of_both_policies():
     baseline = make_result(make_point("baseline"), output_tokens=200, run_tokens=theirs)
     reference = scipy.stats.ttest_ind(np.log(ours), np.log(theirs), equal_var=False)
     low, high = reference.confidence_interval(0.95)
-    faster = speedups([baseline, focus])
+    noises = speedup_noises([baseline, focus])
     half = 100 * (math.exp((high - low) / 2) - 1)
-    assert faster[focus.key].noise_percent == pytest.approx(half, rel=1e-9)
-    assert faster[baseline.key].noise_percent is None
+    assert noises[focus.key] == pytest.approx(half, rel=1e-9)
+    assert noises[baseline.key] is None
     once = make_result(make_point("baseline"), output_tokens=200)
-    assert speedups([once, focus])[focus.key].noise_percent is None
+    assert speedup_noises([once, focus])[focus.key] is None
 
 
 def test_noise_beside_an_error_is_the_measurements():
