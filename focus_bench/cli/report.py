@@ -1,9 +1,12 @@
 """focus-bench report: shows result folders again."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def command(
@@ -11,6 +14,22 @@ def command(
     detail: Annotated[
         bool, typer.Option("--detail", help="Show everything known about each point.")
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            help="File for one self-contained HTML page with figures, tables and environment.",
+            show_default="none",
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures",
+            help="Folder for the page's figures as PNG and SVG, light and dark.",
+            show_default="none",
+        ),
+    ] = None,
     perfetto: Annotated[
         Path | None,
         typer.Option(
@@ -58,6 +77,8 @@ def command(
     from focus_bench.report.tables import failures_table, results_table
     from focus_bench.report.trace_files import write_traces
 
+    check_writable("--html", html)
+    check_writable("--figures", figures, is_folder=True)
     console = make_console()
     of_eval = [folder for folder in folders if (folder / QUALITY_FILE).is_file()]
     if of_eval:
@@ -70,6 +91,8 @@ def command(
                 raise UsageError(flag, str(value), f"{flag} together with --against FOLDER")
     elif not others:
         raise UsageError("--against", str(against), "folders of run or simulate on both sides")
+    if html is not None or figures is not None:
+        _write_page(folders, html=html, figures=figures, console=console)
     if not others:
         return 0
     check_writable("--csv", csv)
@@ -89,3 +112,18 @@ def command(
     if against is None:
         return 0
     return show_against(others, against, tolerance_percent=tolerance, csv=csv, console=console)
+
+
+def _write_page(
+    folders: list[Path], *, html: Path | None, figures: Path | None, console: "Console"
+) -> None:
+    from focus_bench.report.figures_data import load_report
+    from focus_bench.report.html import write_figures, write_html
+
+    data = load_report(folders)
+    if html is not None:
+        write_html(data, html)
+        console.print(f"page: {html}", soft_wrap=True)
+    if figures is not None:
+        files = write_figures(data, figures)
+        console.print(f"figures: {len(files)} files in {figures}", soft_wrap=True)

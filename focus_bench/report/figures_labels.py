@@ -1,0 +1,100 @@
+"""Where labels go so that they do not cover each other. Knows no drawing library.
+
+Places are in units of the panel, y upwards; a character is taken to be 5.6 units wide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_CHARACTER, _HEIGHT = 5.6, 11.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle from (x0, y0) to (x1, y1)."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    @classmethod
+    def around(cls, x: float, y: float, radius: float) -> "Box":
+        """A square around a point."""
+        return cls(x - radius, y - radius, x + radius, y + radius)
+
+    def overlap(self, other: "Box") -> float:
+        """Area that both cover."""
+        width = min(self.x1, other.x1) - max(self.x0, other.x0)
+        height = min(self.y1, other.y1) - max(self.y0, other.y0)
+        return max(0.0, width) * max(0.0, height)
+
+    def outside(self, frame: "Box") -> float:
+        """Area that lies outside the frame."""
+        return (self.x1 - self.x0) * (self.y1 - self.y0) - self.overlap(frame)
+
+
+def spread_labels(places: Sequence[float], *, gap: float) -> list[float]:
+    """The places (0 to 1), moved as little as needed to be `gap` apart, in their order.
+
+    Neighbours that are too close form a group around the mean of their places, which stays within
+    0 and 1 as far as its labels fit.
+    """
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    groups: list[list[int]] = []
+    for i in order:
+        groups.append([i])
+        while len(groups) > 1 and _top(groups[-2], places, gap) + gap > _bottom(
+            groups[-1], places, gap
+        ):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    placed = [0.0] * len(places)
+    for group in groups:
+        low = _bottom(group, places, gap)
+        for rank, i in enumerate(group):
+            placed[i] = low + rank * gap
+    return placed
+
+
+def _bottom(group: Sequence[int], places: Sequence[float], gap: float) -> float:
+    span = gap * (len(group) - 1)
+    centre = sum(places[i] for i in group) / len(group)
+    return max(0.0, min(centre - span / 2, 1.0 - span))
+
+
+def _top(group: Sequence[int], places: Sequence[float], gap: float) -> float:
+    return _bottom(group, places, gap) + gap * (len(group) - 1)
+
+
+def place_names(
+    names: Sequence[tuple[str, float, float]], *, frame: Box, taken: Sequence[Box]
+) -> list[tuple[float, float]]:
+    """For each (name, x, y) the offset of its left centre from the point.
+
+    The first of a few places around the point that covers least of what is there already (`taken`,
+    and the names before) and of what lies outside the frame.
+    """
+    covered = list(taken)
+    offsets = []
+    for name, x, y in names:
+        width = _CHARACTER * len(name)
+        choices = [
+            *((6.0, 0.0), (-6.0 - width, 0.0), (-width / 2, 11.0), (-width / 2, -11.0)),
+            *((5.0, 9.0), (5.0, -9.0), (-5.0 - width, 9.0), (-5.0 - width, -9.0)),
+            *((6.0, 20.0), (6.0, -20.0), (-6.0 - width, 20.0), (-6.0 - width, -20.0)),
+        ]
+
+        def box(offset: tuple[float, float], x: float = x, y: float = y, w: float = width) -> Box:
+            left, middle = x + offset[0], y + offset[1]
+            return Box(left, middle - _HEIGHT / 2, left + w, middle + _HEIGHT / 2)
+
+        best = min(
+            choices,
+            key=lambda offset: (
+                box(offset).outside(frame) * 2
+                + sum(box(offset).overlap(other) for other in covered)
+            ),
+        )
+        covered.append(box(best))
+        offsets.append(best)
+    return offsets

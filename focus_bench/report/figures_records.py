@@ -1,0 +1,85 @@
+"""Latencies and steps of every point, read back from the CSV files beside a folder's results.
+
+Knows the files' columns, no figure.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from focus_bench.core.errors import UsageError
+from focus_bench.report.locked_folder import POINTS_FOLDER
+from focus_bench.report.metrics import FAILURES
+
+FloatArray = npt.NDArray[np.float64]
+Key = tuple[str, str, str]
+
+LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
+STEP_COLUMNS = (
+    *("num_rows", "commit_rows", "evicting_rows", "fed_tokens", "kept_tokens", "masked_tokens"),
+    *("context_tokens", "duration_s", "prefill_s", "swap_s", "host_s"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointRecords:
+    """Records of results by key (point hash, source, hardware).
+
+    `latencies[key][name]`: seconds of the finished requests for which it is defined, for each name
+    of LATENCIES. `steps[key]`: one row a step, with the columns of STEP_COLUMNS.
+    """
+
+    latencies: dict[Key, dict[str, FloatArray]] = field(default_factory=dict)
+    steps: dict[Key, FloatArray] = field(default_factory=dict)
+
+
+def read_records(folders: Sequence[Path]) -> PointRecords:
+    """The records of all folders; of the same point the last folder's. Files that are missing are
+    left out. Raises UsageError for a file that is not whole.
+    """
+    records = PointRecords()
+    for folder in folders:
+        for file in sorted((folder / POINTS_FOLDER).glob("*.requests.csv")):
+            key, rows = _read(file, ("finish_reason", *LATENCIES))
+            if key is not None:
+                records.latencies[key] = _latencies(rows)
+        for file in sorted((folder / POINTS_FOLDER).glob("*.steps.csv")):
+            key, rows = _read(file, STEP_COLUMNS)
+            if key is not None:
+                records.steps[key] = np.array([[_number(c) for c in row] for row in rows])
+    return records
+
+
+def _latencies(rows: list[list[str]]) -> dict[str, FloatArray]:
+    finished = [row[1:] for row in rows if row[0] not in FAILURES]
+    return {
+        name: np.array([float(row[i]) for row in finished if row[i]], dtype=np.float64)
+        for i, name in enumerate(LATENCIES)
+    }
+
+
+def _read(file: Path, columns: Sequence[str]) -> tuple[Key | None, list[list[str]]]:
+    """Key and the named columns of a file of one point; no key where it has no rows."""
+    with open(file, newline="", encoding="utf-8") as stream:
+        reader = csv.reader(stream)
+        header = next(reader, [])
+        try:
+            places = [header.index(name) for name in columns]
+            where = [header.index(name) for name in ("point_hash", "source", "hardware")]
+            key: Key | None = None
+            rows = []
+            for row in reader:
+                if key is None:
+                    key = (row[where[0]], row[where[1]], row[where[2]])
+                rows.append([row[i] for i in places])
+        except (ValueError, IndexError) as error:
+            raise UsageError("result file", str(file), f"a whole CSV file ({error})") from error
+    return key, rows
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell else np.nan

@@ -1,0 +1,172 @@
+"""The roofline: how much arithmetic decoding does for each byte, and how fast it gets it done.
+
+FLOPs and bytes are those of core.costs (Williams et al. 2009 for the figure); draws nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from focus_bench.core.costs import DecodeShape, decode_ops, total_bytes, total_flops
+from focus_bench.core.errors import UsageError
+from focus_bench.core.hardware import Hardware, sheet_of_device
+from focus_bench.core.model_folder import resolve_model, spec_on_device
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.report.figures_groups import BATCH, Plotted, facets, series_of
+from focus_bench.report.figures_panels import (
+    AbsentFigure,
+    Figure,
+    Guide,
+    LinePanel,
+    Panel,
+    Series,
+)
+from focus_bench.report.figures_records import STEP_COLUMNS, FloatArray, Key
+
+_STEPS = 64  # of one point, evenly spread, whose cost is counted
+_COLUMN = {name: place for place, name in enumerate(STEP_COLUMNS)}
+
+
+def roofline(points: Sequence[Plotted], steps: Mapping[Key, FloatArray]) -> Figure | AbsentFigure:
+    """Attained FLOP/s of the decode forwards against their FLOP per byte."""
+    title = "Roofline of decoding"
+    placed: dict[Key, tuple[float, float]] = {}
+    for point in points:
+        rows = steps.get(point.result.key)
+        place = None if rows is None else _place(point, rows)
+        if place is not None:
+            placed[point.result.key] = place
+    if not placed:
+        reason = "no steps.csv of a model whose shape is known lies beside the results"
+        return AbsentFigure(title=title, reason=reason)
+    known = [p for p in points if p.result.key in placed]
+    panels: list[Panel] = []
+    for facet in facets(known, BATCH):
+        sheet = sheet_of_device(facet.members[0].settings["hardware"])
+        lines = []
+        for (name, _), group in series_of(facet.members).items():
+            x, y = zip(*(placed[p.result.key] for p in group), strict=True)
+            names = [*("" for _ in group[1:]), name]
+            lines.append(
+                Series(
+                    label=name,
+                    role=group[0].sign.role,
+                    marker=group[0].marker,
+                    x=x,
+                    y=y,
+                    is_predicted=group[0].is_predicted,
+                    names=tuple(names),
+                )
+            )
+        # Of a series that was measured and predicted, the measurement carries the name.
+        measured = {line.label for line in lines if not line.is_predicted}
+        panels.append(
+            LinePanel(
+                title=facet.title,
+                x_label="FLOP per byte moved",
+                y_label="FLOP/s attained",
+                series=tuple(
+                    line if not line.is_predicted or line.label not in measured else _nameless(line)
+                    for line in lines
+                ),
+                x_scale="log",
+                y_scale="log",
+                labels="last",
+                guides=() if sheet is None else _roof(sheet, [x for s in lines for x in s.x]),
+            )
+        )
+    return Figure(
+        name="roofline",
+        title=title,
+        text="The decode forwards of a point (layers and head, without prefill and host): the "
+        "FLOP/s that they attain against the FLOP they do for each byte that a fused "
+        "implementation must move. A line goes from the smallest batch to the largest, where its "
+        "name stands. Counted from the totals of each step, with its rows taken to be alike; the "
+        "roof is the data sheet's, and absent for hardware without one.",
+        panels=tuple(panels),
+    )
+
+
+def _nameless(series: Series) -> Series:
+    return Series(
+        label=series.label,
+        role=series.role,
+        marker=series.marker,
+        x=series.x,
+        y=series.y,
+        is_predicted=series.is_predicted,
+        names=("",) * len(series.x),
+    )
+
+
+def _place(point: Plotted, rows: FloatArray) -> tuple[float, float] | None:
+    """(FLOP per byte, FLOP/s) of a point's decode forwards; None where nothing is known of them."""
+    try:
+        spec = _spec(point)
+    except UsageError:
+        return None
+    decoding = rows[(rows[:, _COLUMN["num_rows"]] > 0) & ~np.isnan(rows).any(axis=1)]
+    if not len(decoding):
+        return None
+    chosen = np.unique(np.linspace(0, len(decoding) - 1, _STEPS).round().astype(int))
+    flops = moved = seconds = 0.0
+    for row in decoding[chosen]:
+        ops = tuple(decode_ops(spec, _shape(row, point.result.point.decode.block_length)))
+        flops += total_flops(ops)
+        moved += total_bytes(ops)
+        parts = ("prefill_s", "swap_s", "host_s")
+        seconds += row[_COLUMN["duration_s"]] - sum(row[_COLUMN[part]] for part in parts)
+    return (flops / moved, flops / seconds) if moved > 0 and seconds > 0 else None
+
+
+def _spec(point: Plotted) -> ModelSpec:
+    config = point.result.point.engine
+    kind = "cpu" if point.settings["hardware"].startswith("cpu") else "cuda"
+    return spec_on_device(resolve_model(config), kind, dtype=config.dtype)
+
+
+def _shape(row: FloatArray, block_length: int) -> DecodeShape:
+    """A forward with the totals of a step, spread evenly over its rows."""
+    count = {name: round(float(row[place])) for name, place in _COLUMN.items()}
+    num_rows = count["num_rows"]
+    history = _spread(count["context_tokens"], num_rows)
+    evicting = count["evicting_rows"]
+    decode_rows = max(1, num_rows - count["commit_rows"])
+    masked = count["masked_tokens"] * evicting // decode_rows
+    masked_fed = np.zeros(num_rows, dtype=np.int64)
+    if evicting:
+        masked_fed[:evicting] = _spread(masked, evicting)
+    # Fed positions that are decoded already are always kept, so the others of the kept are masked.
+    decoded_fed = count["fed_tokens"] - count["masked_tokens"]
+    return DecodeShape(
+        fed=_spread(count["fed_tokens"], num_rows),
+        kept=_spread(count["kept_tokens"], num_rows),
+        masked_fed=masked_fed,
+        first_keys=history + block_length,
+        later_keys=history + block_length,
+        head_rows=max(0, count["kept_tokens"] - decoded_fed),
+    )
+
+
+def _spread(total: int, parts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """`parts` whole numbers that differ by 1 at most and sum to `total`."""
+    return (total * (np.arange(parts) + 1)) // parts - (total * np.arange(parts)) // parts
+
+
+def _roof(sheet: Hardware, intensities: Sequence[float]) -> tuple[Guide, ...]:
+    """The part of the data sheet's roof above the points."""
+    ridge = sheet.dense_16bit_flops / sheet.memory_bandwidth
+    low, high = 0.6 * min(intensities), 1.6 * max(intensities)
+    memory = f"{sheet.memory_bandwidth / 1e12:.3g} TB/s"
+    compute = f"{sheet.dense_16bit_flops / 1e12:.4g} TFLOP/s"
+    if low >= ridge:
+        peak = sheet.dense_16bit_flops
+        return (Guide(name=compute, x=(low, high), y=(peak, peak)),)
+    end = min(high, ridge)
+    slope = Guide(
+        name=memory, x=(low, end), y=(low * sheet.memory_bandwidth, end * sheet.memory_bandwidth)
+    )
+    if high <= ridge:
+        return (slope,)
+    peak = sheet.dense_16bit_flops
+    return (slope, Guide(name=compute, x=(ridge, high), y=(peak, peak)))

@@ -1,0 +1,28 @@
+"""Writes a report's HTML file and its figures' files. Loads matplotlib."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from focus_bench.report.atomic import write_atomic
+from focus_bench.report.figures import all_figures
+from focus_bench.report.figures_data import ReportData
+from focus_bench.report.figures_svg import write_figure
+from focus_bench.report.html_page import report_html
+
+
+def write_html(
+    data: ReportData, file: Path, *, extra: Sequence[tuple[str, RenderableType]] = ()
+) -> None:
+    """Write the page, whole or not at all, its folder included; `extra`: see `report_html`."""
+    text = report_html(data, extra=extra)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, text)
+
+
+def write_figures(data: ReportData, folder: Path) -> tuple[Path, ...]:
+    """Write every figure of the page into the folder as PNG and SVG, light and dark."""
+    folder.mkdir(parents=True, exist_ok=True)
+    figures, _ = all_figures(data)
+    return tuple(path for figure in figures for path in write_figure(figure, folder))
