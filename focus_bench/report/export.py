@@ -102,7 +102,6 @@ def _settings(key: tuple[str, str, str], point: PointConfig) -> dict[str, Cell]:
     decode, scheduler, workload = point.decode, point.scheduler, point.workload
     row: dict[str, Cell] = {
         **dict(zip(_KEY_COLUMNS, key, strict=True)),
-        "backend": point.backend.kind,
         "policy": decode.policy,
         "model": point.engine.model,
         "dataset": workload.dataset,
@@ -121,6 +120,7 @@ def _settings(key: tuple[str, str, str], point: PointConfig) -> dict[str, Cell]:
         "num_prompts": workload.num_prompts,
         "max_new_tokens": workload.max_new_tokens,
         "max_concurrency": workload.max_concurrency,
+        "backend": point.backend.kind,
         "load_format": point.engine.load_format,
         "device": point.engine.device,
         "dtype": point.engine.dtype,

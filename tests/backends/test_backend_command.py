@@ -1,7 +1,7 @@
 """focus-bench run --backend: files, labels, refusals and exit codes."""
 
-import csv
 import asyncio
+import csv
 import json
 import os
 import re
