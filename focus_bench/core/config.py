@@ -345,5 +345,10 @@ class PointConfig:
 
     def hash(self) -> str:
         """16 hexadecimal digits that name this point: equal configurations hash equally."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:
+        # Tables of a sweep ask for it again and again, and each time took 0.3 ms.
         text = json.dumps(self.to_dict(), sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

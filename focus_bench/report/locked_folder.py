@@ -72,6 +72,7 @@ class LockedFolder(ABC, Generic[Result]):
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self._manifest = manifest
+        self._written_manifest: Manifest | None = None
         self._stored: dict[tuple[str, ...], PointFile[Result]] = {}
         self._failed: dict[tuple[str, ...], FailureFile] = {}
         self._lock = FolderLock(path)
@@ -211,11 +212,15 @@ class LockedFolder(ABC, Generic[Result]):
         self._renew_tables()
 
     def _renew_tables(self) -> None:
-        seen = (*self._manifest.data, *map(self._provenance, self.results))
-        unique = {json_text(to_plain(provenance)): provenance for provenance in seen}
-        self._manifest = replace(self._manifest, data=tuple(unique.values()))
+        data = list(self._manifest.data)
+        for provenance in map(self._provenance, self.results):
+            if provenance not in data:
+                data.append(provenance)
+        self._manifest = replace(self._manifest, data=tuple(data))
         # run.json comes first: with it the folder can be loaded and resumed.
-        write_atomic(self.path / MANIFEST_FILE, json_text(to_plain(self._manifest)))
+        if self._manifest != self._written_manifest:
+            write_atomic(self.path / MANIFEST_FILE, json_text(to_plain(self._manifest)))
+            self._written_manifest = self._manifest
         self._write_tables()
 
 
