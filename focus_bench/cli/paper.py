@@ -71,9 +71,7 @@ class PaperFlags:
     resume: A[
         bool, typer.Option("--resume", help="Go on with what --output-dir holds already.")
     ] = False
-    plots: A[bool, _option("Write charts as PNG and SVG (needs matplotlib, the extra plots).")] = (
-        True
-    )
+    plots: A[bool, _option("Write charts as PNG and SVG.")] = True
     dry_run: A[bool, typer.Option("--dry-run", help="Print what would run.")] = False
     quiet: A[bool, typer.Option("--quiet", help="Print errors only.")] = False
 
@@ -87,7 +85,6 @@ def command(flags: PaperFlags) -> int:
     from focus_bench.core.errors import UsageError, check_choice, check_range
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.report.console import make_console
-    from focus_bench.report.plots import require_plots
     from focus_bench.report.quality import quality_plan_table
 
     parts = parts_named(flags.parts)
@@ -104,8 +101,6 @@ def command(flags: PaperFlags) -> int:
     if flags.dry_run:
         make_console(quiet=flags.quiet).print(quality_plan_table(plans))
         return 0
-    if flags.plots:
-        require_plots()
     workloads.of(base)  # data that cannot be had is an error before anything runs
     study = _Study(
         flags=flags,

@@ -1,6 +1,6 @@
 """Draws panels with matplotlib, in the colours that it is given for their roles.
 
-Knows no result and writes no file. A panel is 340 units wide, a unit being a pixel of a phone, and
+Knows no result and writes no file. A panel is 320 units wide, a unit being a pixel of a phone, and
 its text is at least 9 units high, so that it can be read there.
 """
 
@@ -8,17 +8,21 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from itertools import pairwise, zip_longest
+from math import log
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from focus_bench.report import formats
-from focus_bench.report.figures_labels import Box, place_names, spread_labels
+from focus_bench.report.figures_labels import Box, emptiest_corner, place_names, spread_labels
 from focus_bench.report.figures_panels import (
+    Guide,
     HeatPanel,
     LinePanel,
     Panel,
@@ -27,12 +31,13 @@ from focus_bench.report.figures_panels import (
     StackPanel,
 )
 
-WIDTH = 340.0
+WIDTH = 320.0
 _UNITS_PER_INCH = 72.0
-_TEXT, _SMALL = 10.0, 9.0
-_TITLE_CHARACTERS = 52
+_TEXT, _SMALL = 10.5, 9.8
+_TITLE_CHARACTERS = 44
 _LINE_HEIGHT = 13.0
-_FOOTER_TEXT, _FOOTER_LINE, _FOOTER_CHARACTERS = 6.5, 8.2, 92
+_TICK_GAP = 0.16  # share of an axis that the name of a time takes
+_FOOTER_TEXT, _FOOTER_LINE, _FOOTER_CHARACTERS = 6.5, 8.2, 86
 
 Colours = Mapping[str, str]
 
@@ -250,56 +255,76 @@ def _label_at_edge(panel: LinePanel, sheet: Sheet) -> None:
 
 
 def _label_in_corner(panel: LinePanel, sheet: Sheet) -> None:
-    named = _named_once(panel)
-    lower = panel.labels.startswith("lower")
+    axes, named = sheet.axes, _named_once(panel)
+    to_fraction = axes.transScale + axes.transLimits
+    curves = [
+        [(float(x), float(y)) for x, y in to_fraction.transform(list(zip(s.x, s.y, strict=True)))]
+        for s in panel.series
+        if s.x
+    ]
+    width = 6.2 * max((len(s.label) for s in named), default=0) / 270
+    at_top, at_right = emptiest_corner(curves, width=width, height=13 * len(named) / 170)
     for index, series in enumerate(named):
-        line = len(named) - 1 - index if lower else index
-        sheet.axes.annotate(
+        line = index if at_top else len(named) - 1 - index
+        axes.annotate(
             series.label,
-            (1, 0 if lower else 1),
+            (float(at_right), float(at_top)),
             xycoords="axes fraction",
-            xytext=(-2, (6 + 12 * line) * (1 if lower else -1)),
+            xytext=(-3 if at_right else 4, (5 + 13 * line) * (-1 if at_top else 1)),
             textcoords="offset points",
             color=sheet.colours[series.role],
             fontsize=_SMALL,
             fontweight="bold",
-            horizontalalignment="right",
-            verticalalignment="bottom" if lower else "top",
+            horizontalalignment="right" if at_right else "left",
+            verticalalignment="top" if at_top else "bottom",
         )
 
 
 def _label_points(panel: LinePanel, sheet: Sheet) -> None:
     canvas, axes = sheet.canvas, sheet.axes
+    guides = [_label_guide(guide, sheet) for guide in panel.guides]
     canvas.draw_without_rendering()  # type: ignore[no-untyped-call]  # lays the axes out
-    wanted = []
-    for series in panel.series:
-        for x, y, name in zip(series.x, series.y, series.names, strict=False):
-            if name:
-                wanted.append((name, x, y, sheet.colours[series.role]))
-    for guide in panel.guides:
-        wanted.append((guide.name, guide.x[-1], guide.y[-1], sheet.colours["muted"]))
-    points = [axes.transData.transform((x, y)) for _, x, y, _ in wanted]
-    frame = axes.get_window_extent()
-    taken = [
-        Box.around(*axes.transData.transform((x, y)), 3.0)
+    marks = [
+        (float(x), float(y), name, series.role)
         for series in panel.series
-        for x, y in zip(series.x, series.y, strict=True)
+        for x, y, name in zip_longest(series.x, series.y, series.names, fillvalue="")
     ]
+    spots = [tuple(axes.transData.transform((x, y))) for x, y, _, _ in marks]
+    taken = [Box.around(*spot, 4.0) for spot in spots]
+    taken += [Box(*text.get_window_extent().extents) for text in guides]
+    frame = axes.get_window_extent()
+    named = [(mark, spot) for mark, spot in zip(marks, spots, strict=True) if mark[2]]
     places = place_names(
-        [(name, *point) for (name, *_), point in zip(wanted, points, strict=True)],
+        [(name, *spot) for (_, _, name, _), spot in named],
         frame=Box(frame.x0, frame.y0, WIDTH - 4, frame.y1 + 4),
         taken=taken,
     )
-    for (name, x, y, colour), (dx, dy) in zip(wanted, places, strict=True):
+    for ((x, y, name, role), _), offset in zip(named, places, strict=True):
         axes.annotate(
             name,
             (x, y),
-            xytext=(dx, dy),
+            xytext=offset,
             textcoords="offset points",
-            color=colour,
+            color=sheet.colours[role],
             fontsize=_SMALL,
+            fontweight="bold",
             verticalalignment="center",
         )
+
+
+def _label_guide(guide: Guide, sheet: Sheet) -> Annotation:
+    """Below the start of a line that rises, above the end of a level one."""
+    rises = guide.y[-1] > guide.y[0]
+    return sheet.axes.annotate(
+        guide.name,
+        (guide.x[0], guide.y[0]) if rises else (guide.x[-1], guide.y[-1]),
+        xytext=(9, -1) if rises else (0, 4),
+        textcoords="offset points",
+        color=sheet.colours["muted"],
+        fontsize=_SMALL,
+        horizontalalignment="left" if rises else "right",
+        verticalalignment="top" if rises else "bottom",
+    )
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -308,7 +333,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     for digits in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
         ticks = [d * 10.0**e for e in range(first, last + 1) for d in digits]
         ticks = [t for t in ticks if low <= t <= high]
-        if len(ticks) <= 6:
+        apart = [log(b / a) / log(high / low) for a, b in pairwise(ticks)]
+        if len(ticks) <= 6 and min(apart, default=1.0) > _TICK_GAP:
             return ticks
     step = -(-len(ticks) // 6)
     return ticks[::step]
@@ -411,7 +437,7 @@ def _(panel: StackPanel, sheet: Sheet) -> None:
                     place,
                     f"{100 * segment.value / bar.total:.0f} %",
                     color=colours["ink"],
-                    fontsize=8.5,
+                    fontsize=9.2,
                     horizontalalignment="center",
                     verticalalignment="center_baseline",
                 )

@@ -4,6 +4,7 @@ Knows configurations and results, no figure. Results share a panel if they diffe
 panel's axes and series show.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ _NAMES = {
     "scheduler.batch_size": "batch",
     "acceptance.kind": "acceptance",
 }
-_MARKERS = "osD^vPX*"
+_VARIANT_MARKERS = "<p>h8"  # none of them is a policy's own
 BATCH, BLOCK_LENGTH, ALPHA = "scheduler.batch_size", "decode.block_length", "decode.alpha"
 
 
@@ -71,8 +72,7 @@ class Plotted:
         """The policy's marker, or another one for a further variant of it."""
         if self.variant == 0:
             return self.sign.marker
-        others = [marker for marker in _MARKERS if marker != self.sign.marker]
-        return others[(self.variant - 1) % len(others)]
+        return _VARIANT_MARKERS[(self.variant - 1) % len(_VARIANT_MARKERS)]
 
     def value_of(self, setting: str) -> float:
         """The value of one of the settings that are numbers and can be an axis."""
@@ -148,10 +148,11 @@ def facets(points: Sequence[Plotted], *free: str) -> tuple[Facet, ...]:
     return tuple(sorted(named, key=lambda facet: _natural(facet.title)))
 
 
-def largest_batch(members: Sequence[Plotted]) -> tuple[Plotted, ...]:
-    """Those of the largest batch."""
-    most = max((p.batch_size for p in members), default=0)
-    return tuple(p for p in members if p.batch_size == most)
+def one_batch(members: Sequence[Plotted]) -> tuple[Plotted, ...]:
+    """Those of the batch size with most of them, the larger one of two."""
+    counts = Counter(p.batch_size for p in members)
+    chosen = max(counts, key=lambda batch: (counts[batch], batch), default=0)
+    return tuple(p for p in members if p.batch_size == chosen)
 
 
 def series_of(members: Sequence[Plotted]) -> dict[tuple[str, str], list[Plotted]]:

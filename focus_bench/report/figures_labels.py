@@ -1,12 +1,14 @@
 """Where labels go so that they do not cover each other. Knows no drawing library.
 
-Places are in units of the panel, y upwards; a character is taken to be 5.6 units wide.
+Places are in units of the panel, y upwards; a character is taken to be 6 units wide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-_CHARACTER, _HEIGHT = 5.6, 11.0
+_CHARACTER, _HEIGHT = 6.0, 12.0
+_BETWEEN = 8  # parts of a line between two points
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,36 @@ def _bottom(group: Sequence[int], places: Sequence[float], gap: float) -> float:
 
 def _top(group: Sequence[int], places: Sequence[float], gap: float) -> float:
     return _bottom(group, places, gap) + gap * (len(group) - 1)
+
+
+def emptiest_corner(
+    curves: Sequence[Sequence[tuple[float, float]]], *, width: float, height: float
+) -> tuple[bool, bool]:
+    """(at the top, at the right) of the corner of the unit square that curves cross least.
+
+    A curve is given by its points; the label takes `width` x `height` of the square. Of equal
+    corners the first of upper right, lower right, upper left and lower left.
+    """
+    corners = [(top, right) for right in (True, False) for top in (True, False)]
+
+    def crossed(corner: tuple[bool, bool]) -> int:
+        top, right = corner
+        return sum(
+            (x > 1 - width if right else x < width) and (y > 1 - height if top else y < height)
+            for curve in curves
+            for x, y in _dense(curve)
+        )
+
+    return min(corners, key=crossed)
+
+
+def _dense(curve: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """The points and some between them."""
+    yield from curve
+    for (x0, y0), (x1, y1) in pairwise(curve):
+        for i in range(1, _BETWEEN):
+            share = i / _BETWEEN
+            yield x0 + share * (x1 - x0), y0 + share * (y1 - y0)
 
 
 def place_names(

@@ -9,11 +9,11 @@ from focus_bench.report.figures_groups import (
     Plotted,
     facets,
     joined,
-    largest_batch,
+    one_batch,
 )
 from focus_bench.report.figures_panels import AbsentFigure, Figure, LinePanel, Panel, Series
 from focus_bench.report.figures_records import FloatArray, Key
-from focus_bench.report.figures_steps import only_largest
+from focus_bench.report.figures_steps import only_one_batch
 
 _NAMES = {
     "ttft_s": "time to first token",
@@ -26,17 +26,17 @@ _MOST_POINTS = 160  # of one line: more than that a panel cannot show
 def latency(
     points: Sequence[Plotted], latencies: Mapping[Key, Mapping[str, FloatArray]]
 ) -> Figure | AbsentFigure:
-    """TTFT, TPOT and E2E of the finished requests of the largest batch of each setting."""
+    """TTFT, TPOT and E2E of the finished requests of one batch size of each setting."""
     title = "Latency of requests"
     known = [p for p in points if p.result.key in latencies]
     panels: list[Panel] = []
     for facet in facets(known, BATCH):
-        members = largest_batch(facet.members)
+        members = one_batch(facet.members)
         for name, words in _NAMES.items():
             series = [
                 _distribution(point, values)
                 for point in members
-                if (values := latencies[point.result.key][name]).size and (values > 0).all()
+                if ((values := latencies[point.result.key][name]) > 0).any()
             ]
             if series:
                 panels.append(
@@ -46,7 +46,7 @@ def latency(
                         y_label="share of requests",
                         series=tuple(series),
                         x_scale="log",
-                        labels="lower right",
+                        labels="corner",
                         is_share=True,
                         is_time=True,
                     )
@@ -61,13 +61,15 @@ def latency(
         "output token behind the first one); farther left is better. Solid lines are measured, "
         "dashed ones predicted.",
         panels=tuple(panels),
-        left_out=only_largest(known),
+        left_out=only_one_batch(known),
     )
 
 
 def _distribution(point: Plotted, values: FloatArray) -> Series:
-    ordered = np.sort(values)
-    shares = np.arange(1, len(ordered) + 1) / len(ordered)
+    # Tokens that all arrive in one step take no time; a logarithmic axis starts behind those.
+    zeros = int(np.count_nonzero(values <= 0))
+    ordered = np.sort(values)[zeros:]
+    shares = np.arange(zeros + 1, len(values) + 1) / len(values)
     if len(ordered) > _MOST_POINTS:
         places = np.unique(np.linspace(0, len(ordered) - 1, _MOST_POINTS).round().astype(int))
         ordered, shares = ordered[places], shares[places]
@@ -76,7 +78,7 @@ def _distribution(point: Plotted, values: FloatArray) -> Series:
         role=point.sign.role,
         marker=point.marker,
         x=(float(ordered[0]), *(float(v) for v in ordered)),
-        y=(0.0, *(float(s) for s in shares)),
+        y=(zeros / len(values), *(float(s) for s in shares)),
         join="steps",
         is_predicted=point.is_predicted,
     )

@@ -48,7 +48,7 @@ class LinePanel:
 
     `x_scale`, `y_scale`: "linear" or "log". `x_ticks`: the only values named on the axis (or
     nothing). `labels`: series are named at the "edge" beside their ends, at their "last" point, or
-    in the "upper right" or "lower right" corner. `is_share`: y is a share, shown in percent.
+    in the "corner" that is emptiest. `is_share`: y is a share, shown in percent.
     `is_time`: x is in seconds, shown with the fitting unit.
     """
 

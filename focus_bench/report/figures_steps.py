@@ -5,7 +5,7 @@ Takes results sorted into facets; draws nothing.
 
 from collections.abc import Callable, Sequence
 
-from focus_bench.report.figures_groups import BATCH, Plotted, facets, joined, largest_batch
+from focus_bench.report.figures_groups import BATCH, Plotted, facets, joined, one_batch
 from focus_bench.report.figures_panels import (
     AbsentFigure,
     Bar,
@@ -68,7 +68,8 @@ def step_time(points: Sequence[Plotted]) -> Figure | AbsentFigure:
         text="Mean time of an engine step: prefill chunks; prefix (layers 0 and 1 up to its K/V "
         "write); eviction (importance, selection, compaction); suffix (the other layers); head "
         "(logits, sampling, unmasking); swap (copies of preempted requests); host (the rest). "
-        "Percentages are shares of the bar; thin bars are predicted.",
+        "Each bar is a policy at a batch size; percentages are shares of it. Thin bars are "
+        "predicted.",
         panels=tuple(panels),
     )
 
@@ -108,7 +109,7 @@ def _distributions(
         return AbsentFigure(title=title, reason="no point counted its decode steps")
     panels: list[Panel] = []
     for facet in facets(known, BATCH):
-        members = largest_batch(facet.members)
+        members = one_batch(facet.members)
         series = tuple(_shares(point, counts(point)) for point in members)
         batch = f"batch {members[0].batch_size}"
         panels.append(
@@ -117,7 +118,7 @@ def _distributions(
                 x_label=x_label,
                 y_label=y_label,
                 series=series,
-                labels="upper right",
+                labels="corner",
                 is_share=True,
             )
         )
@@ -126,14 +127,15 @@ def _distributions(
         title=title,
         text=text,
         panels=tuple(panels),
-        left_out=only_largest(known),
+        left_out=only_one_batch(known),
     )
 
 
-def only_largest(points: Sequence[Plotted]) -> str:
-    """What is said where only the largest batch is shown; "" if there is just one."""
-    several = len({p.batch_size for p in points}) > 1
-    return "Only the largest batch size of each setting is shown." if several else ""
+def only_one_batch(points: Sequence[Plotted]) -> str:
+    """What is said where a panel shows one batch size; "" if there is no other."""
+    if len({p.batch_size for p in points}) < 2:
+        return ""
+    return "One batch size of each setting is shown: the largest of those that most policies ran."
 
 
 def _shares(point: Plotted, counts: tuple[int, ...]) -> Series:

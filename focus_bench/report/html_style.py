@@ -45,9 +45,9 @@ figure,.card{margin:0;background:var(--surface);border:1px solid var(--line);bor
 figure.wide{grid-column:1/-1}
 figure h3 a{color:inherit;text-decoration:none}
 figcaption>p,.card p.line{color:var(--muted);font-size:14.5px}
-.panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr));
+.panels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr));
  gap:14px 26px;margin:12px 0 8px;align-items:start}
-.panels svg{display:block;width:100%;height:auto;max-width:480px;overflow:visible}
+.panels svg{display:block;width:100%;height:auto;max-width:470px;overflow:visible}
 figure:not(.wide) .panels{grid-template-columns:minmax(0,1fr)}
 figure:not(.wide) .panels svg{max-width:540px}
 svg *{stroke-linejoin:round;stroke-linecap:butt}

@@ -1,24 +1,20 @@
-"""Charts as PNG and SVG through matplotlib, an optional extra; what is charted comes as records.
+"""Charts as PNG and SVG through matplotlib; what is charted comes as records.
 
 Knows no table and no result: lines with intervals, and densities of samples.
 """
 
-import importlib.util
 import io
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import matplotlib
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from focus_bench.core.errors import UsageError
 from focus_bench.report.atomic import write_atomic
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
 _MARKERS = "osD^vPX*"
@@ -81,21 +77,8 @@ class BarChart:
 Chart = LineChart | DensityChart | BarChart
 
 
-def require_plots() -> None:
-    """Raise UsageError if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError(
-            "--plots", "matplotlib is not installed", "pip install 'focus-bench[plots]', --no-plots"
-        )
-
-
 def write_chart(chart: Chart, stem: Path) -> tuple[Path, ...]:
-    """Write `stem`.png and `stem`.svg, each whole or not at all. Raises UsageError without
-    matplotlib. Equal charts give equal files.
-    """
-    require_plots()
-    import matplotlib
-
+    """Write `stem`.png and `stem`.svg, each whole or not at all. Equal charts give equal files."""
     files = []
     # Ids and dates would otherwise differ from run to run.
     with matplotlib.rc_context({"svg.hashsalt": "focus-bench", "svg.fonttype": "none"}):
@@ -110,10 +93,8 @@ def write_chart(chart: Chart, stem: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def draw(chart: Chart) -> "Figure":
+def draw(chart: Chart) -> Figure:
     """The chart as a matplotlib figure."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(7.0, 4.6), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(chart.title, fontsize=11)
@@ -131,7 +112,7 @@ def draw(chart: Chart) -> "Figure":
     return figure
 
 
-def _draw_lines(axes: "Axes", chart: LineChart) -> None:
+def _draw_lines(axes: Axes, chart: LineChart) -> None:
     for index, series in enumerate(chart.series):
         errors = None
         if series.low:
@@ -158,7 +139,7 @@ def _draw_lines(axes: "Axes", chart: LineChart) -> None:
         axes.legend(fontsize=8)
 
 
-def _draw_densities(axes: "Axes", chart: DensityChart) -> None:
+def _draw_densities(axes: Axes, chart: DensityChart) -> None:
     everything = np.concatenate([values for _, values in chart.samples])
     low, high = np.percentile(everything, (0.1, 99.9)) if len(everything) else (0.0, 1.0)
     edges = np.linspace(low, high if high > low else low + 1.0, 81)

@@ -1,12 +1,10 @@
-"""Charts: files of both kinds, the same twice; a clear error without matplotlib."""
+"""Charts: files of both kinds, the same twice."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from focus_bench.core.errors import UsageError
 from focus_bench.report import plots
 from focus_bench.report.plots import BarChart, Chart, DensityChart, LineChart, Series, write_chart
 
@@ -36,7 +34,6 @@ CHARTS: list[Chart] = [
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
 def test_charts_are_written_in_both_formats_and_equal_twice(chart: Chart, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     first = write_chart(chart, tmp_path / "fig1.5")
     assert [file.name for file in first] == ["fig1.5.png", "fig1.5.svg"]
     before = [file.read_bytes() for file in first]
@@ -47,17 +44,7 @@ def test_charts_are_written_in_both_formats_and_equal_twice(chart: Chart, tmp_pa
 
 
 def test_error_bars_reach_exactly_from_low_to_high() -> None:
-    pytest.importorskip("matplotlib")
     chart = CHARTS[0]
     (axes,) = plots.draw(chart).axes
     segments = axes.containers[0].lines[2][0].get_segments()  # type: ignore[attr-defined]
     np.testing.assert_allclose([s[:, 1] for s in segments], [[2.5, 3.5], [3.0, 4.5]])
-
-
-def test_without_matplotlib_the_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"focus-bench\[plots\]"):
-        write_chart(CHARTS[3], tmp_path / "x")
-    assert not list(tmp_path.iterdir())
