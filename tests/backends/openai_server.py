@@ -48,8 +48,12 @@ class Exchange:
         self._writer.write(b"0\r\n\r\n")
         await self._writer.drain()
 
-    async def whole(self, status: str, body: bytes, kind: str = "application/json") -> None:
-        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    async def whole(
+        self, status: str, body: bytes, kind: str = "application/json", *, extra: str = ""
+    ) -> None:
+        """A response with its length; `extra`: further header lines, each with its line end."""
+        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{extra}"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         await self._writer.drain()
 

@@ -138,7 +138,7 @@ async def _bad(request: Received, out: Exchange) -> None:
     elif kind == "429":
         await out.whole("429 Too Many Requests", b"slow down", "text/plain")
     elif kind == "redirect":
-        await out.whole("307 Temporary Redirect", b"")
+        await out.whole("307 Temporary Redirect", b"", extra="Location: /v1/elsewhere\r\n")
     elif kind == "no stream":
         await out.whole("200 OK", json.dumps(piece("whole", "stop")).encode())
     elif kind == "drop at once":
@@ -188,7 +188,7 @@ def test_failures_are_named_per_request_and_nothing_is_sent_twice() -> None:
     received: list[str] = []
 
     async def handler(request: Received, out: Exchange) -> None:
-        if request.body.get("max_tokens") == 1:
+        if request.body.get("max_tokens") == 1 or request.path == "/v1/elsewhere":
             await GoodServer().answer(request, out)
             return
         received.append(str(request.body["prompt"]))
@@ -316,6 +316,22 @@ def each_id_a_prompt(server: GoodServer) -> Handler:
     return handler
 
 
+def ids_for_text(server: GoodServer) -> Handler:
+    """A server that takes a list for its spelling, digits and all."""
+
+    async def handler(request: Received, out: Exchange) -> None:
+        prompt = request.body.get("prompt")
+        if isinstance(prompt, list):
+            await out.head()
+            await out.event(piece("a", "length"))
+            await out.event(usage(len(str(prompt)), 1))
+            await out.end()
+        else:
+            await server(request, out)
+
+    return handler
+
+
 def without_usage(server: GoodServer) -> Handler:
     """A server that knows no stream_options."""
 
@@ -334,6 +350,7 @@ def without_usage(server: GoodServer) -> Handler:
         (lambda s: s, "token ids", False),
         (ids_only, "token ids", False),
         (each_id_a_prompt, "text", False),
+        (ids_for_text, "text", False),
         (without_usage, "text", True),  # nothing says that ids were understood
     ],
 )
