@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 # From the signal to the end of the process, where the main thread does not end by itself.
-GRACE_S = 0.7
+GRACE_S = 0.5
 EXIT_CODE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
