@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 # From the signal to the end of the process, where the main thread does not end by itself.
 GRACE_S = 0.5
@@ -115,13 +115,13 @@ class Interrupts:
 
     def _end_process(self) -> None:
         try:
-            say_interrupted(self._last_words())
-            sys.stderr.flush()
+            # Not through what progress may have put in stderr's place, and locked.
+            say_interrupted(self._last_words(), file=sys.__stderr__)
         finally:
             os._exit(EXIT_CODE)
 
 
-def say_interrupted(what_is_kept: str = "") -> None:
-    """The one line about an interruption."""
+def say_interrupted(what_is_kept: str = "", *, file: TextIO | None = None) -> None:
+    """The one line about an interruption, on standard error."""
     rest = f": {what_is_kept}" if what_is_kept else ""
-    print(f"focus-bench: interrupted{rest}", file=sys.stderr)
+    print(f"focus-bench: interrupted{rest}", file=file or sys.stderr, flush=True)

@@ -71,6 +71,7 @@ def command(
     from focus_bench.core.errors import UsageError
     from focus_bench.report.console import make_console
     from focus_bench.report.detail import point_detail
+    from focus_bench.report.failures import failed_points_table
     from focus_bench.report.folder import load_folder
     from focus_bench.report.quality import quality_table
     from focus_bench.report.quality_folder import QUALITY_FILE, load_quality
@@ -97,11 +98,14 @@ def command(
         return 0
     check_writable("--csv", csv)
     check_writable("--perfetto", perfetto)
-    results = [result for folder in others for result in load_folder(folder).results]
+    loaded = [load_folder(folder) for folder in others]
+    results = [result for folder in loaded for result in folder.results]
     console.print(results_table(results))
-    failures = failures_table(results)
-    if failures is not None:
-        console.print(failures)
+    finished = {result.key for result in results}
+    failed = [f for folder in loaded for f in folder.failures if f.key not in finished]
+    for failures in (failures_table(results), failed_points_table(failed)):
+        if failures is not None:
+            console.print(failures)
     if detail:
         for result in results:
             console.print(point_detail(result))

@@ -70,6 +70,8 @@ def test_a_point_without_room_is_recorded_and_the_sweep_goes_on(
     assert [point["batch_size"] for point in written["points"]] == [1, 3]
     (failed,) = written["failed_points"]
     assert (failed["batch_size"], failed["failure"]) == (2, reason)
+    assert main(["report", str(folder)]) == 0
+    assert reason in " ".join(capsys.readouterr().out.split())
     (failure,) = load_folder(folder).failures
     assert (failure.point.scheduler.batch_size, failure.reason) == (2, reason)
 
