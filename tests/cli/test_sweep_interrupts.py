@@ -49,8 +49,9 @@ def command_to_go_on(err: str) -> list[str]:
     return shlex.split(flags)
 
 
-@pytest.mark.parametrize("where", ["running", "library"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("where", "number"), [("running", signal.SIGTERM), ("library", signal.SIGINT)]
+)
 def test_a_signal_ends_a_sweep_within_a_second(
     tmp_path: Path, where: str, number: signal.Signals
 ) -> None:
