@@ -53,15 +53,14 @@ def rests_on(results: Sequence[PointResult]) -> str:
 
     Short: what stands in parentheses above the table of results is left out.
     """
-    lines = captions(pair_results(results)).lines
-    return "; ".join(dict.fromkeys(_shortened(line) for line in lines))
-
-
-def _shortened(line: str) -> str:
-    # Numbers refer to rows of a table.
-    head, bracket, rest = line.partition("] ")
-    text = f"some points: {rest}" if bracket and head.startswith("[") else line
-    return re.sub(r" \([^()]*\)", "", text)
+    every: dict[str, None] = {}
+    some: dict[str, None] = {}
+    for line in captions(pair_results(results)).lines:
+        text = re.sub(r" \([^()]*\)", "", line)
+        numbered = re.match(r"\[\d+\] ", text)  # it holds for the rows of a table with this number
+        (some if numbered else every)[text[numbered.end() :] if numbered else text] = None
+    for_some = f"some points: {', '.join(some)}" if some else ""
+    return "; ".join(part for part in (*every, for_some) if part)
 
 
 def _within_limits(figure: Figure) -> Figure:

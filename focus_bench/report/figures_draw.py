@@ -20,7 +20,13 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from focus_bench.report import formats
-from focus_bench.report.figures_labels import Box, emptiest_corner, place_names, spread_labels
+from focus_bench.report.figures_labels import (
+    Box,
+    dense,
+    emptiest_corner,
+    place_names,
+    spread_labels,
+)
 from focus_bench.report.figures_panels import (
     Guide,
     HeatPanel,
@@ -36,6 +42,7 @@ _UNITS_PER_INCH = 72.0
 _TEXT, _SMALL = 10.5, 9.8
 _TITLE_CHARACTERS = 44
 _LINE_HEIGHT = 13.0
+_ROUND = [1, 2, 5, 10]  # first digits of the distances between ticks
 _TICK_GAP = 0.16  # share of an axis that the name of a time takes
 _FOOTER_TEXT, _FOOTER_LINE, _FOOTER_CHARACTERS = 6.5, 8.2, 86
 
@@ -76,13 +83,13 @@ def draw_panel(
         axes.patch.set_visible(False)
         _style_axes(sheet)
         if lines:
-            axes.set_title(
+            canvas.suptitle(
                 "\n".join(lines),
-                loc="left",
+                x=2 / WIDTH,
+                horizontalalignment="left",
                 fontsize=_TEXT,
                 fontweight="bold",
                 color=colours["ink"],
-                pad=8 + (_LINE_HEIGHT if isinstance(panel, LinePanel) else 0),
             )
         canvas.text(
             6 / WIDTH,
@@ -194,12 +201,12 @@ def _scale(panel: LinePanel, sheet: Sheet) -> None:
         axes.set_yscale("log")
         axes.set_xlim(*_decade(*axes.get_xlim()))
         axes.set_ylim(*_decade(*axes.get_ylim()))
-    elif panel.is_share and panel.from_zero and not panel.guides:
-        top = max((y for s in panel.series for y in (*s.y, *s.high)), default=1.0)
-        axes.set_ylim(0, 1.02 if top > 0.9 else 1.08 * top)
-    elif panel.from_zero:
-        top = max((y for s in panel.series for y in (*s.y, *s.high)), default=1.0)
-        axes.set_ylim(0, 1.08 * top if top > 0 else 1.0)
+    else:
+        ends = [y for s in panel.series for y in (*s.y, *s.low, *s.high)]
+        bottom, top = (0.0, max(ends)) if panel.from_zero else (min(ends), max(ends))
+        room = 0.08 * (top - bottom) or 0.02
+        top = min(1.02, top + room) if panel.is_share else top + room
+        axes.set_ylim(bottom if panel.from_zero else bottom - room, top)
     show_x: Callable[[float], str] = _time if panel.is_time else formats.number
     low, high = axes.get_xlim()
     if panel.x_ticks:
@@ -208,7 +215,7 @@ def _scale(panel: LinePanel, sheet: Sheet) -> None:
         ticks = log_ticks(low, high)
     else:
         whole = all(x.is_integer() for s in panel.series for x in s.x)
-        found = MaxNLocator(nbins=6, integer=whole).tick_values(low, high)
+        found = MaxNLocator(nbins=6, steps=_ROUND, integer=whole).tick_values(low, high)
         ticks = [t for t in found if low <= t <= high]
     axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -217,7 +224,7 @@ def _scale(panel: LinePanel, sheet: Sheet) -> None:
         axes.yaxis.set_major_locator(FixedLocator(log_ticks(*axes.get_ylim())))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=_ROUND))
     share = panel.is_share
     axes.yaxis.set_major_formatter(
         FuncFormatter(lambda value, _: f"{100 * value:g} %" if share else formats.number(value))
@@ -292,6 +299,9 @@ def _label_points(panel: LinePanel, sheet: Sheet) -> None:
     spots = [tuple(axes.transData.transform((x, y))) for x, y, _, _ in marks]
     taken = [Box.around(*spot, 4.0) for spot in spots]
     taken += [Box(*text.get_window_extent().extents) for text in guides]
+    for line in _lines(panel):
+        places = [(float(x), float(y)) for x, y in axes.transData.transform(line)]
+        taken += [Box.around(x, y, 2.0) for x, y in dense(places)]
     frame = axes.get_window_extent()
     named = [(mark, spot) for mark, spot in zip(marks, spots, strict=True) if mark[2]]
     places = place_names(
@@ -310,6 +320,17 @@ def _label_points(panel: LinePanel, sheet: Sheet) -> None:
             fontweight="bold",
             verticalalignment="center",
         )
+
+
+def _lines(panel: LinePanel) -> list[list[tuple[float, float]]]:
+    """Everything that is drawn as a line: joined series, intervals and guides."""
+    joined = [list(zip(s.x, s.y, strict=True)) for s in panel.series if s.join != "none"]
+    intervals = [
+        [(x, low), (x, high)]
+        for s in panel.series
+        for x, low, high in zip(s.x, s.low, s.high, strict=False)
+    ]
+    return [*joined, *intervals, *(list(zip(g.x, g.y, strict=True)) for g in panel.guides)]
 
 
 def _label_guide(guide: Guide, sheet: Sheet) -> Annotation:
@@ -399,7 +420,7 @@ def _(panel: RowPanel, sheet: Sheet) -> None:
             verticalalignment="center",
         )
     axes.grid(axis="x", color=colours["grid"], linewidth=0.8)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=_ROUND))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: formats.number(value)))
     _axis_label(sheet, panel.x_label)
 
@@ -452,7 +473,7 @@ def _(panel: StackPanel, sheet: Sheet) -> None:
                 fontsize=_SMALL,
                 verticalalignment="center",
             )
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=_ROUND))
     axes.grid(axis="x", color=colours["grid"], linewidth=0.8)
     _axis_label(sheet, panel.x_label)
     handles = [Rectangle((0, 0), 1, 1, color=colours[role]) for role in parts.values()]

@@ -21,6 +21,8 @@ _IGNORED = (
     *("engine.gpu_memory_utilization", "engine.mask_token_id", "engine.cuda_graphs"),
     *("scheduler.num_pages", "workload.dataset_path", "workload.download"),
 )
+# What tells panels apart, in this order, before any other setting.
+_FIRST = ("engine.model", "workload.dataset", "hardware", "decode.block_length", "decode.threshold")
 _NAMES = {
     "decode.block_length": "B",
     "engine.model": "",
@@ -136,8 +138,7 @@ def facets(points: Sequence[Plotted], *free: str) -> tuple[Facet, ...]:
         key = tuple((k, v) for k, v in point.settings.items() if k not in free)
         groups.setdefault(key, []).append(point)
     keys = [dict(key) for key in groups]
-    names = dict.fromkeys(name for key in keys for name in key)
-    varying = [name for name in names if len({key.get(name, "") for key in keys}) > 1]
+    varying = _telling(keys)
     named = [
         Facet(
             title=", ".join(_named(name, key[name]) for name in varying if key.get(name, "") != ""),
@@ -146,6 +147,18 @@ def facets(points: Sequence[Plotted], *free: str) -> tuple[Facet, ...]:
         for key, group in zip(keys, groups.values(), strict=True)
     ]
     return tuple(sorted(named, key=lambda facet: _natural(facet.title)))
+
+
+def _telling(keys: Sequence[dict[str, str]]) -> list[str]:
+    """Few settings by which all keys differ: those that readers ask for first, and no more."""
+    names = dict.fromkeys((*_FIRST, *(name for key in keys for name in key)))
+    told: list[str] = []
+    seen = 1
+    for name in names:
+        distinct = len({tuple(key.get(n, "") for n in (*told, name)) for key in keys})
+        if distinct > seen:
+            told, seen = [*told, name], distinct
+    return told
 
 
 def one_batch(members: Sequence[Plotted]) -> tuple[Plotted, ...]:

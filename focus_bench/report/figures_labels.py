@@ -83,14 +83,14 @@ def emptiest_corner(
         return sum(
             (x > 1 - width if right else x < width) and (y > 1 - height if top else y < height)
             for curve in curves
-            for x, y in _dense(curve)
+            for x, y in dense(curve)
         )
 
     return min(corners, key=crossed)
 
 
-def _dense(curve: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """The points and some between them."""
+def dense(curve: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """The points of a curve and some between them."""
     yield from curve
     for (x0, y0), (x1, y1) in pairwise(curve):
         for i in range(1, _BETWEEN):
@@ -114,6 +114,7 @@ def place_names(
             *((6.0, 0.0), (-6.0 - width, 0.0), (-width / 2, 11.0), (-width / 2, -11.0)),
             *((5.0, 9.0), (5.0, -9.0), (-5.0 - width, 9.0), (-5.0 - width, -9.0)),
             *((6.0, 20.0), (6.0, -20.0), (-6.0 - width, 20.0), (-6.0 - width, -20.0)),
+            *((6.0, 34.0), (6.0, -34.0), (-6.0 - width, 34.0), (-6.0 - width, -34.0)),
         ]
 
         def box(offset: tuple[float, float], x: float = x, y: float = y, w: float = width) -> Box:

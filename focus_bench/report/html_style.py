@@ -49,7 +49,7 @@ figcaption>p,.card p.line{color:var(--muted);font-size:14.5px}
  gap:14px 26px;margin:12px 0 8px;align-items:start}
 .panels svg{display:block;width:100%;height:auto;max-width:470px;overflow:visible}
 figure:not(.wide) .panels{grid-template-columns:minmax(0,1fr)}
-figure:not(.wide) .panels svg{max-width:540px}
+figure:not(.wide) .panels svg{max-width:470px}
 svg *{stroke-linejoin:round;stroke-linecap:butt}
 .rests{font-size:13px;color:var(--muted);border-left:3px solid var(--warn);padding-left:9px;
  margin:10px 0 8px}
