@@ -116,10 +116,11 @@ def _tables(data: ReportData, extra: Sequence[tuple[str, RenderableType]]) -> st
     if data.quality:
         items.append(("Quality", quality_table(data.quality)))
     items += extra
-    items.append(("Failed points", failed_points_table(data.failures)))
-    items.append(("Failed requests", failures_table(data.results)))
+    items.append(("", failed_points_table(data.failures)))
+    items.append(("", failures_table(data.results)))
     return "".join(
-        f'<div class="card"><h3>{escaped(title)}</h3>\n{renderable_html(item)}</div>\n'
+        f'<div class="card">{f"<h3>{escaped(title)}</h3>" if title else ""}\n'
+        f"{renderable_html(item)}</div>\n"
         for title, item in items
         if item is not None
     )
