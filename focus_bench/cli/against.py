@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from focus_bench.report.against import Side
+    from focus_bench.report.against import Against, Side
 
 REGRESSION = 3
 
@@ -25,11 +25,11 @@ def show_against(
 
     Raises UsageError if no point is in both.
     """
-    from focus_bench.report.against import against_csv, compare_against
+    from focus_bench.report.against import against_csv
     from focus_bench.report.against_table import against_table, regression_lines
     from focus_bench.report.atomic import write_atomic
 
-    report = compare_against(_side(folders), _side([old]), tolerance_percent=tolerance_percent)
+    report = compared(folders, old, tolerance_percent=tolerance_percent)
     console.print(f"against {old}", soft_wrap=True)
     console.print(against_table(report))
     if csv is not None:
@@ -37,6 +37,13 @@ def show_against(
     for line in regression_lines(report):
         print(f"focus-bench: regression: {line}", file=sys.stderr)
     return REGRESSION if report.has_regression else 0
+
+
+def compared(folders: Sequence[Path], old: Path, *, tolerance_percent: float | None) -> "Against":
+    """The changes since `old`. Raises UsageError if no point is in both."""
+    from focus_bench.report.against import compare_against
+
+    return compare_against(_side(folders), _side([old]), tolerance_percent=tolerance_percent)
 
 
 def _side(folders: Sequence[Path]) -> "Side":

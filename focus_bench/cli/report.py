@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 
 def command(
@@ -66,9 +66,10 @@ def command(
     ] = None,
 ) -> int:
     """Show the results of folders; two of one point, source and hardware: the last folder's."""
-    from focus_bench.cli.against import show_against
+    from focus_bench.cli.against import compared, show_against
     from focus_bench.cli.paths import check_writable
     from focus_bench.core.errors import UsageError
+    from focus_bench.report.against_table import against_table
     from focus_bench.report.console import make_console
     from focus_bench.report.detail import point_detail
     from focus_bench.report.failures import failed_points_table
@@ -93,7 +94,11 @@ def command(
     elif not others:
         raise UsageError("--against", str(against), "folders of run or simulate on both sides")
     if html is not None or figures is not None:
-        _write_page(folders, html=html, figures=figures, console=console)
+        extra = []
+        if against is not None:
+            report = compared(others, against, tolerance_percent=tolerance)
+            extra.append((f"Changes since {against.name}", against_table(report)))
+        _write_page(folders, html=html, figures=figures, extra=extra, console=console)
     if not others:
         return 0
     check_writable("--csv", csv)
@@ -119,14 +124,19 @@ def command(
 
 
 def _write_page(
-    folders: list[Path], *, html: Path | None, figures: Path | None, console: "Console"
+    folders: list[Path],
+    *,
+    html: Path | None,
+    figures: Path | None,
+    extra: "list[tuple[str, RenderableType]]",
+    console: "Console",
 ) -> None:
     from focus_bench.report.figures_data import load_report
     from focus_bench.report.html import write_figures, write_html
 
     data = load_report(folders)
     if html is not None:
-        write_html(data, html)
+        write_html(data, html, extra=extra)
         console.print(f"page: {html}", soft_wrap=True)
     if figures is not None:
         files = write_figures(data, figures)

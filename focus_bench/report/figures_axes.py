@@ -19,11 +19,15 @@ Colours = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """What a panel is drawn on: `axes` of `canvas`, in `colours`."""
+    """What a panel is drawn on: `axes` of `canvas`, in `colours`.
+
+    `corner`: shares of the canvas at whose right and above a key below the axes may stand.
+    """
 
     canvas: Canvas
     axes: Axes
     colours: Colours
+    corner: tuple[float, float]
 
 
 def style_axes(sheet: Sheet) -> None:

@@ -7,6 +7,8 @@ from focus_bench.report import formats
 from focus_bench.report.figures_axes import ROUND, SMALL, TEXT, Sheet, axis_label
 from focus_bench.report.figures_panels import HeatPanel, Row, RowPanel, StackPanel
 
+_KEY_COLUMNS = 4
+
 
 def draw_rows(panel: RowPanel, sheet: Sheet) -> None:
     """A line from zero to the mean of each row, and its marks."""
@@ -19,7 +21,8 @@ def draw_rows(panel: RowPanel, sheet: Sheet) -> None:
     for place, (row, tick) in enumerate(zip(panel.rows, axes.get_yticklabels(), strict=True)):
         colour = colours[row.role]
         tick.set(color=colour, fontweight="bold", fontsize=SMALL)
-        mean = _mean(row, is_predicted=False) or _mean(row, is_predicted=True) or 0.0
+        measured, predicted = _means(row)
+        mean = (predicted if measured is None else measured) or 0.0
         axes.plot([0, mean], [place, place], color=colour, linewidth=2.2, alpha=0.35)
         for mark in row.marks:
             if mark.low is not None and mark.high is not None:
@@ -54,16 +57,31 @@ def draw_rows(panel: RowPanel, sheet: Sheet) -> None:
 
 def _row_text(row: Row) -> str:
     """The mean, and that of the predictions where it is another one."""
-    measured, predicted = (_mean(row, is_predicted=p) for p in (False, True))
+    measured, predicted = _means(row)
     if measured is None or predicted is None:
         return formats.number(predicted if measured is None else measured)
     far = abs(predicted - measured) > 0.005 * abs(measured)
     return f"{formats.number(measured)}{f' (pred. {formats.number(predicted)})' if far else ''}"
 
 
-def _mean(row: Row, *, is_predicted: bool) -> float | None:
-    values = [m.value for m in row.marks if m.is_predicted == is_predicted]
-    return sum(values) / len(values) if values else None
+def _means(row: Row) -> tuple[float | None, float | None]:
+    """Mean of the measurements and of the predictions; None where there are none."""
+    measured = [m.value for m in row.marks if not m.is_predicted]
+    predicted = [m.value for m in row.marks if m.is_predicted]
+    return (
+        sum(measured) / len(measured) if measured else None,
+        sum(predicted) / len(predicted) if predicted else None,
+    )
+
+
+def key_height(panel: StackPanel) -> float:
+    """Units that the key of a panel's parts takes below it."""
+    return 2.0 + 15.0 * -(-len(_parts(panel)) // _KEY_COLUMNS)
+
+
+def _parts(panel: StackPanel) -> dict[str, str]:
+    """Names of the parts that took time, and their roles."""
+    return {s.name: s.role for bar in panel.bars for s in bar.segments if s.value > 0}
 
 
 def draw_stacks(panel: StackPanel, sheet: Sheet) -> None:
@@ -75,7 +93,6 @@ def draw_stacks(panel: StackPanel, sheet: Sheet) -> None:
     axes.set_xlim(0, 1.2 * top)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_yticks(range(len(labels)), labels)
-    parts: dict[str, str] = {}
     for bar in panel.bars:
         thin = both and bar.is_predicted
         place = labels.index(bar.label) + (0.27 if thin else -0.08 if both else 0.0)
@@ -83,7 +100,6 @@ def draw_stacks(panel: StackPanel, sheet: Sheet) -> None:
         for segment in bar.segments:
             if segment.value <= 0:
                 continue
-            parts.setdefault(segment.name, segment.role)
             axes.barh(
                 place,
                 segment.value,
@@ -117,12 +133,16 @@ def draw_stacks(panel: StackPanel, sheet: Sheet) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=ROUND))
     axes.grid(axis="x", color=colours["grid"], linewidth=0.8)
     axis_label(sheet, panel.x_label)
+    parts = _parts(panel)
     handles = [Rectangle((0, 0), 1, 1, color=colours[role]) for role in parts.values()]
     sheet.canvas.legend(
         handles,
         list(parts),
-        loc="outside lower left",
-        ncols=4,
+        loc="lower left",
+        bbox_to_anchor=sheet.corner,
+        borderaxespad=0.0,
+        borderpad=0.0,
+        ncols=_KEY_COLUMNS,
         frameon=False,
         fontsize=SMALL,
         labelcolor=colours["ink"],

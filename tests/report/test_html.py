@@ -240,8 +240,10 @@ def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
     )
     page, figures = tmp_path / "out" / "page.html", tmp_path / "figures"
     command = ["report", str(folder), "--html", str(page), "--figures", str(figures)]
+    command += ["--against", str(folder)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert "Changes since a" in Page(page.read_text(encoding="utf-8")).text
     assert (figures / "throughput.svg").is_file()
     assert "page.html" in result.output
