@@ -1,6 +1,7 @@
 """Measured steps as files: what calibration passes from the engine to the simulator.
 
 Knows how steps are summed up and written; neither how they were run nor what is fitted to them.
+(Operations measured one by one, for profiles of GPUs, are in core/op_curves.py.)
 """
 
 import dataclasses
