@@ -12,11 +12,12 @@ from torch import Tensor
 
 from focus_bench.core.config import SamplingConfig
 from focus_bench.core.errors import UsageError
+from focus_bench.core.token_buckets import captured_buckets, token_bucket
 from focus_bench.decoding.block_state import BoolArray, FloatArray, TokenArray
 from focus_bench.decoding.eviction import Eviction, kept_from_trace
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
-from focus_bench.engine.cuda_graphs import StageGraphs, buckets_up_to, token_bucket
+from focus_bench.engine.cuda_graphs import StageGraphs
 from focus_bench.engine.decode_step import EvictionChoice, StepResult
 from focus_bench.engine.device_eviction import DeviceEviction
 from focus_bench.engine.device_head import DeviceHead
@@ -33,10 +34,6 @@ from focus_bench.engine.timing import StepTimer
 from focus_bench.scheduling.loop import nothing
 from focus_bench.scheduling.plan import Plan
 
-# "auto" replays graphs up to this many tokens. On an H200 with SDAR-8B, FOCUS at batch 32 (310 kept
-# tokens) takes 11.3 ms a step with graphs and 15.3 without; from 1,024 tokens on there is no
-# difference, as the GPU is then slower than the host that launches.
-MAX_GRAPH_TOKENS = 1024
 HEAD_DIMS = (16, 256)
 
 
@@ -72,11 +69,7 @@ class DeviceStep:
         self._block_length = rules.decode.block_length
         self._max_rows = max_rows
         capacity = max_rows * self._block_length
-        self._max_graph_tokens = {
-            "off": 0,
-            "on": capacity,
-            "auto": min(capacity, MAX_GRAPH_TOKENS),
-        }[cuda_graphs]
+        self._buckets = captured_buckets(cuda_graphs, capacity)
         policy = get_policy(rules.decode.policy)
         self._may_evict = policy.eviction is not EvictionKind.NONE or policy.adaptive
         self._head = DeviceHead(model, self._stack, sampling, max_rows=capacity)
@@ -234,17 +227,13 @@ class DeviceStep:
 
     def _capture(self) -> None:
         """Capture the policy's stages for every bucket up to the limit, over empty inputs."""
-        pool = torch.cuda.graph_pool_handle() if self._max_graph_tokens else None
+        pool = torch.cuda.graph_pool_handle() if self._buckets else None
         self._first_graphs: StageGraphs[FirstLayers] = StageGraphs(pool)
         self._eviction_graphs: StageGraphs[None] = StageGraphs(pool)
         self._kept_graphs: StageGraphs[Tensor] = StageGraphs(pool)
         self._all_graphs: StageGraphs[Tensor] = StageGraphs(pool)
-        if not self._max_graph_tokens:
-            return
         rows = self._max_rows
-        for bucket in buckets_up_to(self._max_graph_tokens):
-            if bucket > rows * self._block_length:
-                break
+        for bucket in self._buckets:
             first = self._first_graphs.capture(bucket, self._first_stage(bucket, rows))
             self._all_graphs.capture(bucket, self._all_stage(first, rows))
             if self._may_evict:
