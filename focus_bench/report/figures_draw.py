@@ -42,8 +42,7 @@ def draw_panel(
     below = margin + _FOOTER_LINE * len(foot)
     key = key_height(panel) if isinstance(panel, StackPanel) else 0.0
     height = _height(panel) + above + key + below
-    style = {"font.sans-serif": ["DejaVu Sans"], "font.size": TEXT, "axes.unicode_minus": False}
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context({"font.sans-serif": ["DejaVu Sans"], "font.size": TEXT}):
         size = (WIDTH / _UNITS_PER_INCH, height / _UNITS_PER_INCH)
         canvas = Canvas(figsize=size, dpi=_UNITS_PER_INCH)
         inside = (margin / WIDTH, (below + key) / height)

@@ -175,18 +175,17 @@ def _label_in_corner(panel: LinePanel, sheet: Sheet) -> None:
 def _label_points(panel: LinePanel, sheet: Sheet) -> None:
     canvas, axes = sheet.canvas, sheet.axes
     guides = [_label_guide(guide, sheet) for guide in panel.guides]
-    canvas.draw_without_rendering()  # type: ignore[no-untyped-call]  # lays the axes out
+    canvas.draw_without_rendering()  # lays the axes out
     marks = [
         (float(x), float(y), name, series.role)
         for series in panel.series
         for x, y, name in zip_longest(series.x, series.y, series.names, fillvalue="")
     ]
-    spots = [tuple(axes.transData.transform((x, y))) for x, y, _, _ in marks]
+    spots = _in_units([(x, y) for x, y, _, _ in marks], sheet)
     taken = [Box.around(*spot, 4.0) for spot in spots]
     taken += [Box(*text.get_window_extent().extents) for text in guides]
     for line in _lines(panel):
-        places = [(float(x), float(y)) for x, y in axes.transData.transform(line)]
-        taken += [Box.around(x, y, 2.0) for x, y in dense(places)]
+        taken += [Box.around(x, y, 2.0) for x, y in dense(_in_units(line, sheet))]
     frame = axes.get_window_extent()
     named = [(mark, spot) for mark, spot in zip(marks, spots, strict=True) if mark[2]]
     places = place_names(
@@ -205,6 +204,11 @@ def _label_points(panel: LinePanel, sheet: Sheet) -> None:
             fontweight="bold",
             verticalalignment="center",
         )
+
+
+def _in_units(points: Sequence[tuple[float, float]], sheet: Sheet) -> list[tuple[float, float]]:
+    """Points of the axes as places on the panel."""
+    return [(float(x), float(y)) for x, y in sheet.axes.transData.transform(list(points))]
 
 
 def _lines(panel: LinePanel) -> list[list[tuple[float, float]]]:

@@ -74,8 +74,7 @@ def _figures(figures: Sequence[Figure], data: ReportData) -> str:
     key = "".join(
         f'<li><i style="background:var(--{sign.role})"></i>'
         f"{escaped(sign.short if sign.short == name else f'{sign.short} = {name}')}</li>"
-        for name in POLICY_NAMES
-        if name in used and (sign := policy_sign(name))
+        for name, sign in ((name, policy_sign(name)) for name in POLICY_NAMES if name in used)
     )
     cards = "".join(_figure(figure) for figure in figures)
     return (
