@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from focus_bench.api.engine import Progress
+from focus_bench.api.host_profiles import HostBoundModel, HostProfile
 from focus_bench.api.points import load_workload
 from focus_bench.api.profiles import CPU, cpu_profile_of
 from focus_bench.bench.defaults import acceptance_for, importance_for
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """What a prediction is for: a calibrated profile, a data sheet, or a profile of a GPU whose
-    memory a data sheet gives.
+    memory a data sheet gives. `host`: another engine's host time; None: the cost model's own.
     """
 
     name: str
     profile: "Profile | None" = None
     hardware: Hardware | None = None
+    host: HostProfile | None = None
 
     @property
     def device_facts(self) -> dict[str, str]:
@@ -57,9 +59,11 @@ class Target:
         from focus_bench.sim.roofline import roofline_label
 
         if self.profile is not None:
-            return self.profile.label
-        assert self.hardware is not None
-        return roofline_label(self.hardware)
+            device = self.profile.label
+        else:
+            assert self.hardware is not None
+            device = roofline_label(self.hardware)
+        return device if self.host is None else f"{device}; {self.host.label}"
 
     def spec_of(self, point: PointConfig) -> ModelSpec:
         """The point's model in the number format in which it runs there."""
@@ -88,6 +92,8 @@ class Target:
             num_pages = pages_on_host(point, workload)
         else:
             num_pages = pages_on_hardware(point, spec, self.hardware)
+        if self.host is not None:
+            cost_model = HostBoundModel(base=cost_model, host=self.host)
         record = simulate_point(
             point,
             workload,
@@ -104,6 +110,13 @@ def target_of_profile(profile: "Profile") -> Target:
     """The device that a profile was calibrated on."""
     sheet = SHEET_OF_DEVICE.get(profile.samples.device, "")
     return Target(name=profile.name, profile=profile, hardware=HARDWARE.get(sheet))
+
+
+def with_host(target: Target, host: HostProfile | None) -> Target:
+    """The same device under another engine's host, whose name stands behind the device's."""
+    if host is None:
+        return target
+    return dataclasses.replace(target, name=f"{target.name}+{host.name}", host=host)
 
 
 def find_target(name: str, engine: EngineConfig) -> Target:
