@@ -31,9 +31,10 @@ class BlockDiffusionModel(Protocol):
         """Hidden states [T, hidden_size] of int64 token ids [T]."""
 
     def rope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotary cos and sin, each [T, head_dim] in `dtype`, of absolute int64 positions [T].
+        """Rotary cos and sin, each [T, rotary_dim] in `dtype`, of absolute int64 positions [T].
 
-        Computed once per forward; rows are per token and may be left out or reordered with them.
+        `rotary_dim` is head_dim, or less where only a head's first channels are rotated. Computed
+        once per forward; rows are per token and may be left out or reordered with them.
         """
 
     def project(

@@ -16,27 +16,32 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * (wide * scale).to(x.dtype)
 
 
-def rope_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """Angles per position, float32 [head_dim / 2]: theta ** (-2 i / head_dim)."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64, device=device).float() / head_dim
+def rope_frequencies(rotary_dim: int, theta: float, device: torch.device) -> Tensor:
+    """Angles per position, float32 [rotary_dim / 2]: theta ** (-2 i / rotary_dim)."""
+    channels = torch.arange(0, rotary_dim, 2, dtype=torch.int64, device=device)
+    exponents = channels.float() / rotary_dim
     return 1.0 / (theta**exponents)
 
 
 def rope_tables(
     positions: Tensor, frequencies: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Cos and sin [T, head_dim] of int64 positions [T]; both halves of a row are equal."""
+    """Cos and sin [T, rotary_dim] of int64 positions [T]; both halves of a row are equal."""
     angles = positions.float()[:, None] * frequencies[None, :]
     angles = torch.cat((angles, angles), dim=-1)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate x [T, H, D] by tables [T, D]; dimension i pairs with i + D / 2."""
-    half = x.shape[-1] // 2
-    first, second = x[..., :half], x[..., half:]
+    """Rotate the first R channels of x [T, H, D] by tables [T, R]; channel i pairs with i + R / 2.
+
+    The channels behind them, if any, stay as they are (partial rotary embedding).
+    """
+    rotary_dim = cos.shape[-1]
+    half = rotary_dim // 2
+    first, second, rest = x[..., :half], x[..., half:rotary_dim], x[..., rotary_dim:]
     cos, sin = cos[:, None, :half], sin[:, None, :half]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 
 
 def swiglu(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
