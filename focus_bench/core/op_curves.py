@@ -59,6 +59,9 @@ CURVES: Mapping[str, CurveKind] = {
     # The same as the engine strings them together; what these take is not the sum of the parts'.
     "project": _device("rms_norm, qkv, qk_norm_rope", "rows"),
     "finish": _device("o, rms_norm, gate_up, silu_mul, down", "rows"),
+    # A GPU that is busy for long may lower its clock to keep its power limit. All other curves are
+    # taken in bursts; the ratio of this one to project + finish says by how much.
+    "layer_sustained": _device("project and finish, after a second of nothing else", "rows"),
     # Once a forward.
     "embed_rope": _device("embedding and rotary tables", "rows"),
     "head": _device("gather, final norm, logits, token and confidence", "rows"),
