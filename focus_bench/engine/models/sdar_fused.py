@@ -47,7 +47,7 @@ class FusedSdarLayers:
         normed = rms_norm(hidden, weights.input_norm, spec.rms_eps)
         keys, values = self.cache.layer(layer)
         return qk_norm_rope(
-            functional.linear(normed, weights.qkv),
+            self.qkv_product(layer, normed),
             weights.qk_norm,
             cos,
             sin,
@@ -59,14 +59,33 @@ class FusedSdarLayers:
     def finish(self, layer: int, hidden: Tensor, attention: Tensor) -> Tensor:
         """The layer's output, in place of its input: each product adds to the residual itself."""
         weights, eps = self._model.layers[layer], self._model.spec.rms_eps
-        if len(hidden) <= MAX_SKINNY_ROWS and hidden.dtype is not torch.float32:
-            skinny_linear(attention, weights.out, residual=hidden, out=hidden)
-            normed = rms_norm(hidden, weights.post_norm, eps)
-            gated = silu_mul(skinny_linear(normed, weights.gate_up))
-            return skinny_linear(gated, weights.down, residual=hidden, out=hidden)
-        hidden.addmm_(attention, self._out[layer])
+        hidden = self.out_product(layer, hidden, attention)
         normed = rms_norm(hidden, weights.post_norm, eps)
-        gated = silu_mul(functional.linear(normed, weights.gate_up))
+        return self.down_product(layer, hidden, silu_mul(self.gate_up_product(layer, normed)))
+
+    def qkv_product(self, layer: int, normed: Tensor) -> Tensor:
+        """Queries, keys and values [T, (Hq + 2 Hkv) D] of normed states [T, h]."""
+        return functional.linear(normed, self._model.layers[layer].qkv)
+
+    def out_product(self, layer: int, hidden: Tensor, attention: Tensor) -> Tensor:
+        """`hidden` [T, h], to which the output projection of attention [T, Hq D] is added."""
+        if _is_skinny(hidden):
+            weight = self._model.layers[layer].out
+            return skinny_linear(attention, weight, residual=hidden, out=hidden)
+        return hidden.addmm_(attention, self._out[layer])
+
+    def gate_up_product(self, layer: int, normed: Tensor) -> Tensor:
+        """Gate and up [T, 2 d_ff] of normed states [T, h]."""
+        weight = self._model.layers[layer].gate_up
+        if _is_skinny(normed):
+            return skinny_linear(normed, weight)
+        return functional.linear(normed, weight)
+
+    def down_product(self, layer: int, hidden: Tensor, gated: Tensor) -> Tensor:
+        """`hidden` [T, h], to which the down product of gated activations [T, d_ff] is added."""
+        if _is_skinny(hidden):
+            weight = self._model.layers[layer].down
+            return skinny_linear(gated, weight, residual=hidden, out=hidden)
         return hidden.addmm_(gated, self._down[layer])
 
     def normed(self, hidden: Tensor) -> Tensor:
@@ -77,3 +96,7 @@ class FusedSdarLayers:
     def head(self) -> Tensor:
         """The output embedding [vocab_size, h]."""
         return self._model.head
+
+
+def _is_skinny(states: Tensor) -> bool:
+    return len(states) <= MAX_SKINNY_ROWS and states.dtype is not torch.float32
