@@ -15,8 +15,10 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """Shape of a dense Qwen3-type block-diffusion model (SDAR family).
+    """Shape of a block-diffusion model.
 
+    `family` says what its layers are: "sdar" (Qwen3: QK norm, no bias) or "fast-dllm-v2" (Qwen2.5:
+    QKV bias, no QK norm; its logits are shifted).
     `tokenizer_size` is the number of ids that the tokenizer knows; ids from there to `vocab_size`
     are padding and never decoded (None: no tokenizer, so no padding).
     """
@@ -91,9 +93,20 @@ class ModelSpec:
         return 2 * self.num_layers * self.kv_size * self.dtype_bytes
 
     @property
+    def shifted_logits(self) -> bool:
+        """Whether the logits of row i decode position i + 1, as Fast-dLLM v2's do."""
+        return self.family == "fast-dllm-v2"
+
+    @property
+    def has_qkv_bias(self) -> bool:
+        """Whether query, key and value have a bias, as Qwen2.5's have, in place of a QK norm."""
+        return self.family == "fast-dllm-v2"
+
+    @property
     def layer_params(self) -> int:
         """Parameters of one layer, norms included."""
-        attention = self.hidden_size * (2 * self.q_size + 2 * self.kv_size) + 2 * self.head_dim
+        vectors = self.q_size + 2 * self.kv_size if self.has_qkv_bias else 2 * self.head_dim
+        attention = self.hidden_size * (2 * self.q_size + 2 * self.kv_size) + vectors
         mlp = 3 * self.hidden_size * self.intermediate_size
         return attention + mlp + 2 * self.hidden_size
 
@@ -123,21 +136,22 @@ class ModelSpec:
         tokenizer_mask_id: int | None = None,
         mask_token_id: int | None = None,
     ) -> "ModelSpec":
-        """Read a ``config.json`` (already parsed) of an SDAR / Qwen3 checkpoint.
+        """Read a ``config.json`` (already parsed) of an SDAR / Qwen3 or Fast-dLLM v2 checkpoint.
 
         The mask id comes from the config (``mask_token_id``), the tokenizer, or `mask_token_id`
         (the flag); if config and tokenizer disagree the error names both. Stop ids are the union
         of config and generation config. Raises UsageError naming a missing or unsupported key.
         """
         model_type = str(config.get("model_type", "sdar"))
-        if model_type not in {"sdar", "qwen3"}:
-            raise UsageError(f"{name} model_type", model_type, "sdar, qwen3")
+        family = _FAMILY_OF_TYPE.get(model_type)
+        if family is None:
+            raise UsageError(f"{name} model_type", model_type, ", ".join(_FAMILY_OF_TYPE))
         if config.get("rope_scaling"):
             raise UsageError(f"{name} rope_scaling", config["rope_scaling"], "none")
         rope = config.get("rope_parameters") or {}
         if rope.get("rope_type", "default") != "default":
             raise UsageError(f"{name} rope_parameters rope_type", rope["rope_type"], "default")
-        if config.get("attention_bias"):
+        if config.get("attention_bias") and family == "sdar":
             raise UsageError(f"{name} attention_bias", True, "false (Qwen3-type layers)")
         if config.get("use_sliding_window"):
             raise UsageError(f"{name} use_sliding_window", True, "false")
@@ -172,7 +186,8 @@ class ModelSpec:
                     stops.append(int(token))
         num_q_heads = need("num_attention_heads")
         hidden_size = need("hidden_size")
-        block_length = config.get("block_size", config.get("block_length"))
+        lengths = [config.get(key) for key in ("block_size", "block_length", "bd_size")]
+        block_length = next((length for length in lengths if length is not None), None)
         dtype = str(config.get("dtype", config.get("torch_dtype", "bfloat16")))
         return cls(
             name=name,
@@ -192,7 +207,12 @@ class ModelSpec:
             block_length=None if block_length is None else int(block_length),
             dtype=dtype.removeprefix("torch."),
             tokenizer_size=tokenizer_size,
+            family=family,
         )
+
+
+# model_type in config.json -> family.
+_FAMILY_OF_TYPE = {"sdar": "sdar", "qwen3": "sdar", "Fast_dLLM_Qwen": "fast-dllm-v2"}
 
 
 def _sdar(name: str, *, layers: int, hidden: int, q_heads: int, intermediate: int) -> ModelSpec:
@@ -237,4 +257,19 @@ PRESETS: dict[str, ModelSpec] = {
     "sdar-8b": _sdar("sdar-8b", layers=36, hidden=4096, q_heads=32, intermediate=12288),
     "sdar-4b": _sdar("sdar-4b", layers=36, hidden=2560, q_heads=32, intermediate=9728),
     "sdar-1.7b": _sdar("sdar-1.7b", layers=28, hidden=2048, q_heads=16, intermediate=6144),
+    "fast-dllm-v2-7b": ModelSpec(
+        name="fast-dllm-v2-7b",
+        family="fast-dllm-v2",
+        num_layers=28,
+        hidden_size=3584,
+        num_q_heads=28,
+        num_kv_heads=4,
+        head_dim=128,
+        intermediate_size=18944,
+        vocab_size=152064,
+        mask_token_id=151665,
+        stop_token_ids=(151645,),
+        rope_theta=1e6,
+        block_length=32,
+    ),
 }

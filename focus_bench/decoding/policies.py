@@ -9,6 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from focus_bench.core.errors import UsageError
+from focus_bench.core.model_spec import ModelSpec
 
 
 class Freezing(IntEnum):
@@ -87,6 +88,12 @@ def get_policy(name: str) -> Policy:
     if name not in POLICIES:
         raise UsageError("--policy", name, ", ".join(POLICIES))
     return POLICIES[name]
+
+
+def check_suits_model(name: str, spec: ModelSpec) -> None:
+    """Raise UsageError for a policy that cannot decode the model, by name."""
+    if spec.shifted_logits:
+        raise UsageError("--model", spec.name, "models whose logits are not shifted")
 
 
 def code_at_block_start(policy: Policy, *, running_batch: int, focus_min_batch: int) -> int:

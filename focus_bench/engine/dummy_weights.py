@@ -1,6 +1,6 @@
 """Random weights for ``--load-format dummy``; knows names and shapes of tensors, no model.
 
-Matrices are normal(0, 0.02), vectors 1. Each tensor is seeded by its name, so its values depend on
+Matrices are normal(0, 0.02), vectors 1, biases 0. Each tensor is seeded by its name, so its values depend on
 neither device nor load order: with one exception, large models on CUDA, see `generated_on_device`.
 """
 
@@ -35,6 +35,8 @@ def dummy_tensors(
 
     def tensor(name: str) -> Tensor:
         shape, stream = shapes[name], f"weights/{name}"
+        if name.endswith(".bias"):
+            return torch.zeros(shape, device=device, dtype=dtype)
         if len(shape) == 1:
             return torch.ones(shape, device=device, dtype=dtype)
         if on_device:

@@ -27,6 +27,7 @@ from focus_bench.engine.dummy_weights import dummy_tensors
 from focus_bench.engine.memory import check_weights_fit, memory_budget_bytes
 from focus_bench.engine.models import sdar
 from focus_bench.engine.models.base import BlockDiffusionModel
+from focus_bench.engine.models.families import family_of
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -50,9 +51,9 @@ def load_model(config: EngineConfig, *, seed: int = 0) -> BlockDiffusionModel:
 
 def dummy_model(spec: ModelSpec, *, device: torch.device, seed: int = 0) -> BlockDiffusionModel:
     """A model with random weights (see dummy_weights) on `device` in ``spec.dtype``."""
-    shapes = sdar.tensor_shapes(spec)
-    dtype = torch_dtype(spec.dtype)
-    return sdar.build(spec, dummy_tensors(spec, shapes, seed=seed, device=device, dtype=dtype))
+    family = family_of(spec)
+    shapes, dtype = family.tensor_shapes(spec), torch_dtype(spec.dtype)
+    return family.build(spec, dummy_tensors(spec, shapes, seed=seed, device=device, dtype=dtype))
 
 
 def load_checkpoint(folder: Path, spec: ModelSpec, *, device: torch.device) -> BlockDiffusionModel:
@@ -62,14 +63,15 @@ def load_checkpoint(folder: Path, spec: ModelSpec, *, device: torch.device) -> B
     wrong shape or quantised.
     """
     files = checkpoint_files(folder)
-    shapes = sdar.tensor_shapes(spec)
+    family = family_of(spec)
+    shapes = family.tensor_shapes(spec)
     _check_names(folder, files, shapes, tied=spec.tie_word_embeddings)
-    return sdar.build(spec, _tensor_reader(files, shapes, device, torch_dtype(spec.dtype)))
+    return family.build(spec, _tensor_reader(files, shapes, device, torch_dtype(spec.dtype)))
 
 
 def expected_tensor_names(spec: ModelSpec) -> set[str]:
     """Names of all tensors that a checkpoint of this shape must hold."""
-    return set(sdar.tensor_shapes(spec))
+    return set(family_of(spec).tensor_shapes(spec))
 
 
 def checkpoint_files(folder: Path) -> dict[str, Path]:

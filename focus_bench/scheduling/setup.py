@@ -5,6 +5,7 @@ import dataclasses
 from focus_bench.core.config import PointConfig
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.workload import Workload
+from focus_bench.decoding.policies import check_suits_model
 from focus_bench.decoding.trace import TraceWriter
 from focus_bench.scheduling.loop import Executor, ServingLoop
 from focus_bench.scheduling.recorder import Recorder
@@ -39,8 +40,12 @@ def build_loop(
     source: str,
     decode_trace: bool = False,
 ) -> ServingLoop:
-    """A serving loop over a fresh scheduler; `source` is "measured" or "predicted"."""
+    """A serving loop over a fresh scheduler; `source` is "measured" or "predicted".
+
+    Raises UsageError for a policy that does not suit the model.
+    """
     decode, config = point.decode, point.scheduler
+    check_suits_model(decode.policy, spec)
     if point.acceptance.kind == "replay":
         # A replay has no tokens to scan: its trace knows where stops and repetitions were.
         config = dataclasses.replace(config, stop_tokens=False, repetition_guard=False)
