@@ -22,7 +22,8 @@ FloatArray = npt.NDArray[np.float64]
 
 # Parts of a step that are timed apart; "host" is all time between two steps that no other has.
 TIMED_PARTS = (*(phase.value for phase in Phase), "swap", "host")
-_DIMENSIONS = (
+# What a step's time depends on, of a model.
+DIMENSIONS = (
     "num_layers",
     "hidden_size",
     "num_q_heads",
@@ -160,7 +161,7 @@ class CalibrationSamples:
                 date=str(value["date"]),
                 settings={str(k): str(v) for k, v in value["settings"].items()},
                 model=str(value["model"]),
-                dimensions={k: value["dimensions"][k] for k in _DIMENSIONS},
+                dimensions={k: value["dimensions"][k] for k in DIMENSIONS},
                 counts=counts,
                 seconds=seconds,
             )
@@ -177,7 +178,7 @@ class CalibrationSamples:
 
 def dimensions_of(spec: ModelSpec) -> dict[str, int | str]:
     """What a step's time depends on, of a model."""
-    return {name: getattr(spec, name) for name in _DIMENSIONS}
+    return {name: getattr(spec, name) for name in DIMENSIONS}
 
 
 def samples_of(

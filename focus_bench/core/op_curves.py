@@ -6,9 +6,9 @@ hold fitted steps: core/calibration.py.) Neither how an operation is timed nor h
 Seconds are those of one call on an otherwise idle device. "device": GPU time of the kernels without
 their launches, taken in CUDA graphs, with weights, keys and states rotated so that the L2 cache
 does not serve what a real step reads from memory. "host": CPU time. A point of a curve has one
-value an axis: `rows` are tokens of all sequences together; `sequences` their number; `queries`,
-`context` (keys attended to), `history` (keys cached before a prefill chunk), `bound`, `masked`,
-`fed` and `kept` are tokens of each sequence; `pages` are KV pages.
+value an axis: `rows` and `tokens` are those of all sequences together; `sequences` their number;
+`queries`, `context` (keys attended to), `history` (keys cached before a prefill chunk), `bound`,
+`masked`, `fed` and `kept` are tokens of each sequence.
 """
 
 from collections.abc import Mapping
@@ -80,8 +80,8 @@ CURVES: Mapping[str, CurveKind] = {
     "selection": _device("budget, ranking, constraints", "sequences"),
     "compaction": _device("hidden states, queries, tables", "sequences", "fed", "kept"),
     # Preemption: K/V of all layers.
-    "swap_out": _host("device to host, waited for", "pages"),
-    "swap_in": _host("host to device, waited for", "pages"),
+    "swap_out": _host("whole pages from device to host, waited for", "tokens"),
+    "swap_in": _host("whole pages from host to device, waited for", "tokens"),
     # What the host takes to start a stage: kernel by kernel, or as a captured graph.
     "launch_first": _host("embedding, layer 0, project of layer 1", "rows"),
     "launch_later": _host("all layers' rest", "rows"),

@@ -1,0 +1,184 @@
+"""A GPU's measured operations as a JSON file, schema 2.
+
+Reading refuses what is not such a file; whether its figures are believable is profile_check's
+business.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from focus_bench.core.calibration import DIMENSIONS, CalibrationSamples, read_json
+from focus_bench.core.errors import UsageError
+from focus_bench.core.op_curves import (
+    CEILINGS,
+    CURVES,
+    PROFILE_SCHEMA_VERSION,
+    STEP_MODES,
+    GpuCalibration,
+    OpCurve,
+)
+
+KIND = "gpu-operations"
+
+
+def save_gpu_calibration(calibration: GpuCalibration, path: Path) -> None:
+    """Write as JSON."""
+    path.write_text(json.dumps(to_json(calibration)) + "\n", encoding="utf-8")
+
+
+def load_gpu_calibration(path: Path) -> GpuCalibration:
+    """The inverse of `save_gpu_calibration`; raises UsageError naming the file and the fault."""
+    return from_json(read_json(path), source=f"profile {path}")
+
+
+def is_gpu_calibration(value: object) -> bool:
+    """Whether a parsed JSON file says that it is one (of any schema)."""
+    return isinstance(value, dict) and value.get("kind") == KIND
+
+
+def to_json(calibration: GpuCalibration) -> dict[str, object]:
+    """Plain values: seconds to six digits."""
+    return {
+        "schema_version": PROFILE_SCHEMA_VERSION,
+        "kind": KIND,
+        "device": calibration.device,
+        "date": calibration.date,
+        "settings": dict(calibration.settings),
+        "model": calibration.model,
+        "dimensions": dict(calibration.dimensions),
+        "kernel_revision": calibration.kernel_revision,
+        "duration_s": round(calibration.duration_s, 1),
+        "ceilings": {name: float(f"{calibration.ceilings[name]:.6g}") for name in CEILINGS},
+        "curves": {name: _curve_to_json(curve) for name, curve in calibration.curves.items()},
+        "steps": {mode: steps.to_json() for mode, steps in calibration.steps.items()},
+    }
+
+
+def from_json(value: object, *, source: str) -> GpuCalibration:
+    """The inverse of `to_json`; raises UsageError naming `source` and the key that is wrong."""
+    if not isinstance(value, dict):
+        raise UsageError(source, type(value).__name__, "a JSON object that calibrate wrote")
+    version = value.get("schema_version")
+    if version != PROFILE_SCHEMA_VERSION:
+        allowed = f"{PROFILE_SCHEMA_VERSION} (calibrate again)"
+        raise UsageError(f"{source} schema_version", version, allowed)
+    if not is_gpu_calibration(value):
+        raise UsageError(f"{source} kind", value.get("kind"), KIND)
+    curves = _object(value, "curves", source)
+    steps = _object(value, "steps", source)
+    for key, given, needed in (
+        ("curves", curves, CURVES),
+        ("steps", steps, STEP_MODES),
+        ("ceilings", _object(value, "ceilings", source), CEILINGS),
+        ("dimensions", _object(value, "dimensions", source), DIMENSIONS),
+    ):
+        missing = [name for name in needed if name not in given]
+        if missing:
+            raise UsageError(f"{source} {key}", f"without {', '.join(missing)}", ", ".join(needed))
+    dimensions = _object(value, "dimensions", source)
+    return GpuCalibration(
+        device=_text(value, "device", source),
+        date=_text(value, "date", source),
+        settings={k: str(v) for k, v in _object(value, "settings", source).items()},
+        model=_text(value, "model", source),
+        dimensions={name: _dimension(dimensions, name, source) for name in DIMENSIONS},
+        kernel_revision=_text(value, "kernel_revision", source),
+        duration_s=_number(value, "duration_s", source),
+        curves={name: _curve_from_json(name, curves[name], source) for name in CURVES},
+        ceilings={
+            name: _number(_object(value, "ceilings", source), name, f"{source} ceilings")
+            for name in CEILINGS
+        },
+        steps={
+            mode: CalibrationSamples.from_json(steps[mode], source=f"{source} steps {mode}")
+            for mode in STEP_MODES
+        },
+    )
+
+
+def _curve_to_json(curve: OpCurve) -> dict[str, object]:
+    def rounded(values: np.ndarray, digits: int) -> list[float]:
+        return [float(f"{value:.{digits}g}") for value in values]
+
+    return {
+        "axes": list(curve.axes),
+        "points": curve.points.astype(np.int64).tolist(),
+        "seconds": rounded(curve.seconds, 6),
+        "spread": rounded(curve.spread, 3),
+        "held_out_p50": _rounded(curve.held_out_p50),
+        "held_out_max": _rounded(curve.held_out_max),
+    }
+
+
+def _rounded(error: float | None) -> float | None:
+    return None if error is None else round(error, 5)
+
+
+def _curve_from_json(name: str, value: object, source: str) -> OpCurve:
+    source = f"{source} curves {name}"
+    if not isinstance(value, dict):
+        raise UsageError(source, type(value).__name__, "an object")
+    axes = CURVES[name].axes
+    if value.get("axes") != list(axes):
+        raise UsageError(f"{source} axes", value.get("axes"), str(list(axes)))
+    try:
+        points = np.array(value["points"], dtype=np.float64)
+        seconds = np.array(value["seconds"], dtype=np.float64)
+        spread = np.array(value["spread"], dtype=np.float64)
+        errors = [_error(value[key]) for key in ("held_out_p50", "held_out_max")]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            source, "unreadable", "points, seconds, spread, held_out_p50 and held_out_max, numbers"
+        ) from error
+    if points.ndim != 2 or points.shape[1] != len(axes) or not len(points):
+        shape = f"[n, {len(axes)}], n at least 1"
+        raise UsageError(f"{source} points", f"of shape {list(points.shape)}", shape)
+    for key, array in (("seconds", seconds), ("spread", spread)):
+        if array.shape != (len(points),):
+            raise UsageError(f"{source} {key}", f"of shape {list(array.shape)}", f"{len(points)}")
+    return OpCurve(
+        name=name,
+        axes=axes,
+        points=points,
+        seconds=seconds,
+        spread=spread,
+        held_out_p50=errors[0],
+        held_out_max=errors[1],
+    )
+
+
+def _error(value: object) -> float | None:
+    return None if value is None else float(str(value))
+
+
+def _object(value: Mapping[str, object], key: str, source: str) -> Mapping[str, object]:
+    given = value.get(key)
+    if not isinstance(given, dict):
+        raise UsageError(f"{source} {key}", type(given).__name__, "an object")
+    return given
+
+
+def _text(value: Mapping[str, object], key: str, source: str) -> str:
+    given = value.get(key)
+    if not isinstance(given, str) or not given:
+        raise UsageError(f"{source} {key}", given, "a text that is not empty")
+    return given
+
+
+def _number(value: Mapping[str, object], key: str, source: str) -> float:
+    given = value.get(key)
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise UsageError(f"{source} {key}", given, "a number")
+    return float(given)
+
+
+def _dimension(value: Mapping[str, object], name: str, source: str) -> int | str:
+    given = value[name]
+    if name == "dtype":
+        return _text(value, name, f"{source} dimensions")
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise UsageError(f"{source} dimensions {name}", given, "a whole number above 0")
+    return given
