@@ -43,18 +43,9 @@ class FusedSdarLayers:
         self, layer: int, hidden: Tensor, cos: Tensor, sin: Tensor, slots: Tensor
     ) -> Tensor:
         """Queries [T, Hq, D]; one kernel norms, rotates and writes keys and values."""
-        spec, weights = self._model.spec, self._model.layers[layer]
-        normed = rms_norm(hidden, weights.input_norm, spec.rms_eps)
-        keys, values = self.cache.layer(layer)
-        return qk_norm_rope(
-            self.qkv_product(layer, normed),
-            weights.qk_norm,
-            cos,
-            sin,
-            spec.rms_eps,
-            KVStore(keys=keys, values=values, slots=slots),
-            num_q_heads=spec.num_q_heads,
-        )
+        weights, eps = self._model.layers[layer], self._model.spec.rms_eps
+        normed = rms_norm(hidden, weights.input_norm, eps)
+        return self.rotated(layer, self.qkv_product(layer, normed), cos, sin, slots)
 
     def finish(self, layer: int, hidden: Tensor, attention: Tensor) -> Tensor:
         """The layer's output, in place of its input: each product adds to the residual itself."""
@@ -66,6 +57,20 @@ class FusedSdarLayers:
     def qkv_product(self, layer: int, normed: Tensor) -> Tensor:
         """Queries, keys and values [T, (Hq + 2 Hkv) D] of normed states [T, h]."""
         return functional.linear(normed, self._model.layers[layer].qkv)
+
+    def rotated(self, layer: int, qkv: Tensor, cos: Tensor, sin: Tensor, slots: Tensor) -> Tensor:
+        """Queries [T, Hq, D] of `qkv_product`, normed and rotated; keys and values are written."""
+        spec = self._model.spec
+        keys, values = self.cache.layer(layer)
+        return qk_norm_rope(
+            qkv,
+            self._model.layers[layer].qk_norm,
+            cos,
+            sin,
+            spec.rms_eps,
+            KVStore(keys=keys, values=values, slots=slots),
+            num_q_heads=spec.num_q_heads,
+        )
 
     def out_product(self, layer: int, hidden: Tensor, attention: Tensor) -> Tensor:
         """`hidden` [T, h], to which the output projection of attention [T, Hq D] is added."""
