@@ -1,12 +1,14 @@
 """FLOPs and bytes of every operation of one engine step, from shapes alone.
 
-The one account of work that the simulator and the reports use. Counts are exact for the dense
-Qwen3-type layers of `ModelSpec`: grouped-query widths and SwiGLU's three matrices, 6 * d_ff * h
-FLOPs a token. (The paper's 8 h^2 for the projections holds only where query and KV widths equal h,
-and its 4 * d_ff * h only for a feed-forward of two matrices; SDAR-8B has 5 h^2 and 6 * d_ff * h.)
+The one account of work that the simulator and the reports use. Counts are exact for the layers of
+`ModelSpec`: grouped-query widths and SwiGLU's three matrices, 6 * d_ff * h FLOPs a token, of each
+of its experts where there are experts, whose router is a product of its own. (The paper's 8 h^2 for
+the projections holds only where query and KV widths equal h, and its 4 * d_ff * h only for a
+feed-forward of two matrices; SDAR-8B has 5 h^2 and 6 * d_ff * h.)
 
 One multiply-add is 2 FLOPs; products are counted, element-wise work only as bytes. Bytes assume
-fused kernels: an operand is read once, a result written once, weights read once per forward.
+fused kernels: an operand is read once, a result written once, weights read once per forward, of
+experts those that are expected to be touched (core.expert_load).
 """
 
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from focus_bench.core.expert_load import UNIFORM_LOAD, ExpertLoad
+from focus_bench.core.expert_spec import ROUTER_BYTES, ExpertSpec
 from focus_bench.core.model_spec import ModelSpec
 
 IntArray = npt.NDArray[np.int64]
@@ -37,7 +41,8 @@ class DecodeShape:
     `fed`: positions fed at layers 0 and 1; `kept`: those that go on past layer 1's K/V write;
     `masked_fed`: masked among the fed where importance is computed, 0 elsewhere. `first_keys`: keys
     attended to in layer 0 (history + B); `later_keys`: in layers >= 1 (history + progress + 1).
-    `head_rows`: kept masked positions of all rows, whose logits are computed.
+    `head_rows`: kept masked positions of all rows, whose logits are computed, and, where logits are
+    shifted, the last one of each commit pass.
     """
 
     fed: IntArray
@@ -117,13 +122,15 @@ def total_bytes(ops: tuple[OpCost, ...]) -> int:
     return sum(op.num_bytes for op in ops)
 
 
-def step_ops(spec: ModelSpec, shape: StepShape) -> tuple[OpCost, ...]:
-    """Every operation of one step."""
+def step_ops(
+    spec: ModelSpec, shape: StepShape, load: ExpertLoad = UNIFORM_LOAD
+) -> tuple[OpCost, ...]:
+    """Every operation of one step; `load`: how tokens spread over experts, if there are any."""
     ops: list[OpCost] = []
     if shape.prefill.num_chunks:
-        ops += prefill_ops(spec, shape.prefill)
+        ops += prefill_ops(spec, shape.prefill, load)
     for forward in shape.forwards:
-        ops += decode_ops(spec, forward)
+        ops += decode_ops(spec, forward, load)
     return tuple(ops)
 
 
@@ -132,7 +139,9 @@ def swap_bytes(spec: ModelSpec, shape: StepShape) -> int:
     return shape.swapped_pages * shape.page_size * spec.kv_bytes_per_token
 
 
-def prefill_ops(spec: ModelSpec, shape: PrefillShape) -> list[OpCost]:
+def prefill_ops(
+    spec: ModelSpec, shape: PrefillShape, load: ExpertLoad = UNIFORM_LOAD
+) -> list[OpCost]:
     """One forward of all chunks: the K/V of every layer, whose last output nobody needs."""
     tokens = int(shape.length.sum())
     keys = int((shape.start + shape.length).sum())
@@ -141,11 +150,13 @@ def prefill_ops(spec: ModelSpec, shape: PrefillShape) -> list[OpCost]:
         _embedding(spec, phase, tokens),
         *_project(spec, phase, tokens, layers),
         *_attend(spec, phase, tokens, shape.query_key_pairs, keys, layers - 1),
-        *_finish(spec, phase, tokens, layers - 1),
+        *_finish(spec, phase, tokens, range(layers - 1), load),
     ]
 
 
-def decode_ops(spec: ModelSpec, shape: DecodeShape) -> list[OpCost]:
+def decode_ops(
+    spec: ModelSpec, shape: DecodeShape, load: ExpertLoad = UNIFORM_LOAD
+) -> list[OpCost]:
     """One forward of the decode rows: prefix, eviction, suffix, head (algorithm 2, "Effects")."""
     fed, kept = int(shape.fed.sum()), int(shape.kept.sum())
     first_pairs = int((shape.fed * shape.first_keys).sum())
@@ -156,7 +167,7 @@ def decode_ops(spec: ModelSpec, shape: DecodeShape) -> list[OpCost]:
         _embedding(spec, prefix, fed),
         *_project(spec, prefix, fed, shallow),
         *_attend(spec, prefix, fed, first_pairs, first_keys, 1),
-        *_finish(spec, prefix, fed, 1),
+        *_finish(spec, prefix, fed, range(1), load),
     ]
     if shape.masked_fed.any():
         ops += _evict(spec, shape, kept)
@@ -166,7 +177,7 @@ def decode_ops(spec: ModelSpec, shape: DecodeShape) -> list[OpCost]:
         ops += [
             *_project(spec, suffix, kept, spec.num_layers - shallow),
             *_attend(spec, suffix, kept, later_pairs, later_keys, spec.num_layers - 1),
-            *_finish(spec, suffix, kept, spec.num_layers - 1),
+            *_finish(spec, suffix, kept, range(1, spec.num_layers), load),
         ]
     if shape.head_rows:
         ops += _head(spec, shape.head_rows)
@@ -244,16 +255,82 @@ def _attend(
     ]
 
 
-def _finish(spec: ModelSpec, phase: Phase, tokens: int, layers: int) -> list[OpCost]:
-    """Output projection, post norm and SwiGLU, with both residuals."""
-    h, wide = spec.hidden_size, spec.intermediate_size
-    return [
-        _matrix(spec, "o", phase, rows=tokens, inner=spec.q_size, outer=h, layers=layers),
-        _elementwise(spec, "norms", phase, elements=4 * tokens * h, layers=layers),
-        _matrix(spec, "gate_up", phase, rows=tokens, inner=h, outer=2 * wide, layers=layers),
-        _elementwise(spec, "silu_mul", phase, elements=3 * tokens * wide, layers=layers),
-        _matrix(spec, "down", phase, rows=tokens, inner=wide, outer=h, layers=layers),
+def _finish(
+    spec: ModelSpec, phase: Phase, tokens: int, layers: range, load: ExpertLoad
+) -> list[OpCost]:
+    """Output projection, post norm and feed-forward of the layers, with both residuals."""
+    h, count = spec.hidden_size, len(layers)
+    dense = len(range(layers.start, min(layers.stop, spec.num_dense_layers)))
+    ops = [
+        _matrix(spec, "o", phase, rows=tokens, inner=spec.q_size, outer=h, layers=count),
+        _elementwise(spec, "norms", phase, elements=4 * tokens * h, layers=count),
     ]
+    if dense:
+        ops += _swiglu(spec, "", phase, tokens, spec.intermediate_size, dense)
+    if spec.experts is not None and count > dense:
+        ops += _experts(spec, spec.experts, phase, tokens, count - dense, load)
+    return ops
+
+
+def _swiglu(
+    spec: ModelSpec, prefix: str, phase: Phase, tokens: int, wide: int, layers: int
+) -> list[OpCost]:
+    """A feed-forward of width `wide` that all tokens go through."""
+    h = spec.hidden_size
+    return [
+        _matrix(
+            spec, f"{prefix}gate_up", phase, rows=tokens, inner=h, outer=2 * wide, layers=layers
+        ),
+        _elementwise(spec, f"{prefix}silu_mul", phase, elements=3 * tokens * wide, layers=layers),
+        _matrix(spec, f"{prefix}down", phase, rows=tokens, inner=wide, outer=h, layers=layers),
+    ]
+
+
+def _experts(
+    spec: ModelSpec, experts: ExpertSpec, phase: Phase, tokens: int, layers: int, load: ExpertLoad
+) -> list[OpCost]:
+    """Router, choice and sort, grouped products of the touched experts, their sum, shared expert.
+
+    The first product reads a token once, however many experts it goes to, and ends in SiLU and
+    multiplication; outputs are written expert by expert, and `expert_combine` adds them up.
+    """
+    h, size, pairs = spec.hidden_size, spec.dtype_bytes, tokens * experts.experts_per_token
+    touched = load.expected_touched(experts, tokens)
+    router_bytes = ROUTER_BYTES * (experts.router_params(h) + tokens * experts.num_experts)
+    choice_bytes = ROUTER_BYTES * tokens * experts.num_experts + 8 * pairs  # ids and weights
+
+    def grouped(name: str, *, weight: int, moved: int) -> OpCost:
+        return OpCost(
+            name=name,
+            phase=phase,
+            flops=2 * pairs * weight * layers,
+            num_bytes=(round(touched * weight) + moved) * size * layers,
+            launches=layers,
+        )
+
+    wide = experts.expert_size
+    ops = [
+        OpCost(
+            name="router",
+            phase=phase,
+            flops=2 * tokens * h * experts.num_experts * layers,
+            num_bytes=(router_bytes + tokens * h * size) * layers,
+            launches=layers,
+        ),
+        OpCost(
+            name="expert_choice",
+            phase=phase,
+            flops=0,
+            num_bytes=choice_bytes * layers,
+            launches=2 * layers,
+        ),
+        grouped("expert_gate_up", weight=2 * h * wide, moved=tokens * h + pairs * wide),
+        grouped("expert_down", weight=h * wide, moved=pairs * (wide + h)),
+        _elementwise(spec, "expert_combine", phase, elements=(pairs + tokens) * h, layers=layers),
+    ]
+    if experts.shared_size:
+        ops += _swiglu(spec, "shared_", phase, tokens, experts.shared_size, layers)
+    return ops
 
 
 def _evict(spec: ModelSpec, shape: DecodeShape, kept: int) -> list[OpCost]:

@@ -9,6 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from focus_bench.core.errors import UsageError, check_range
+from focus_bench.core.expert_spec import (
+    ROUTER_BYTES,
+    ExpertSpec,
+    llada2_experts,
+    qwen3_moe_experts,
+)
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -18,7 +24,9 @@ class ModelSpec:
     """Shape of a block-diffusion model.
 
     `family` says what its layers are: "sdar" (Qwen3: QK norm, no bias) or "fast-dllm-v2" (Qwen2.5:
-    QKV bias, no QK norm; its logits are shifted).
+    QKV bias, no QK norm; its logits are shifted) or "llada2" (SDAR's layers, but that only the
+    first `rotary_share` of each head is rotated). `experts`: the feed-forward of a mixture of
+    experts, None in a dense model; `intermediate_size` is the width of dense layers.
     `tokenizer_size` is the number of ids that the tokenizer knows; ids from there to `vocab_size`
     are padding and never decoded (None: no tokenizer, so no padding).
     """
@@ -41,6 +49,8 @@ class ModelSpec:
     dtype: str = "bfloat16"
     tokenizer_size: int | None = None
     family: str = "sdar"
+    rotary_share: float = 1.0
+    experts: ExpertSpec | None = None
 
     def __post_init__(self) -> None:
         for field in (
@@ -60,6 +70,11 @@ class ModelSpec:
             )
         if self.head_dim % 2:
             raise UsageError("model head_dim", self.head_dim, "even numbers (rotary pairs)")
+        if self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
+            allowed = f"shares that leave an even number of {self.head_dim} channels"
+            raise UsageError("model rotary_share", self.rotary_share, allowed)
+        if self.num_dense_layers > self.num_layers:
+            raise UsageError("model num_dense_layers", self.num_dense_layers, "at most num_layers")
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise UsageError(
                 "mask_token_id", self.mask_token_id, f"0 to {self.vocab_size - 1} (vocab_size - 1)"
@@ -103,23 +118,63 @@ class ModelSpec:
         return self.family == "fast-dllm-v2"
 
     @property
-    def layer_params(self) -> int:
-        """Parameters of one layer, norms included."""
+    def rotary_dim(self) -> int:
+        """Channels of a head that rotary embedding turns, its first ones."""
+        return int(self.head_dim * self.rotary_share)
+
+    @property
+    def num_dense_layers(self) -> int:
+        """Layers with a dense feed-forward; they come before those with experts."""
+        return self.num_layers if self.experts is None else self.experts.num_dense_layers
+
+    @property
+    def token_width(self) -> int:
+        """Feed-forward channels that one token goes through, in the layer that has the most."""
+        dense = self.intermediate_size if self.num_dense_layers else 0
+        return max(dense, 0 if self.experts is None else self.experts.token_width)
+
+    @property
+    def attention_params(self) -> int:
+        """Parameters of one layer but for its feed-forward, norms included."""
         vectors = self.q_size + 2 * self.kv_size if self.has_qkv_bias else 2 * self.head_dim
-        attention = self.hidden_size * (2 * self.q_size + 2 * self.kv_size) + vectors
-        mlp = 3 * self.hidden_size * self.intermediate_size
-        return attention + mlp + 2 * self.hidden_size
+        matrices = self.hidden_size * (2 * self.q_size + 2 * self.kv_size)
+        return matrices + vectors + 2 * self.hidden_size
+
+    @property
+    def layer_params(self) -> int:
+        """Parameters of one layer with a dense feed-forward, norms included."""
+        return self.attention_params + 3 * self.hidden_size * self.intermediate_size
 
     @property
     def num_params(self) -> int:
         """All parameters, embeddings and head included."""
+        return self._count_params(active_only=False)
+
+    @property
+    def num_active_params(self) -> int:
+        """Parameters that one token goes through: of its experts only, but embeddings whole."""
+        return self._count_params(active_only=True)
+
+    def _count_params(self, *, active_only: bool) -> int:
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
-        return embeddings + self.num_layers * self.layer_params + self.hidden_size
+        total = embeddings + self.num_dense_layers * self.layer_params + self.hidden_size
+        if self.experts is not None:
+            experts = self.experts.layer_params(self.hidden_size, active_only=active_only)
+            total += self.num_expert_layers * (self.attention_params + experts)
+        return total
+
+    @property
+    def num_expert_layers(self) -> int:
+        """Layers with experts."""
+        return self.num_layers - self.num_dense_layers
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights in `dtype`."""
-        return self.num_params * self.dtype_bytes
+        """Bytes of all weights: in `dtype`, but for the routers, which stay in float32."""
+        routers = 0
+        if self.experts is not None:
+            routers = self.num_expert_layers * self.experts.router_params(self.hidden_size)
+        return (self.num_params - routers) * self.dtype_bytes + routers * ROUTER_BYTES
 
     def replace(self, **changes: Any) -> "ModelSpec":
         """A copy with some fields changed (validated again)."""
@@ -136,7 +191,7 @@ class ModelSpec:
         tokenizer_mask_id: int | None = None,
         mask_token_id: int | None = None,
     ) -> "ModelSpec":
-        """Read a ``config.json`` (already parsed) of an SDAR / Qwen3 or Fast-dLLM v2 checkpoint.
+        """Read a ``config.json`` (already parsed) of one of the families.
 
         The mask id comes from the config (``mask_token_id``), the tokenizer, or `mask_token_id`
         (the flag); if config and tokenizer disagree the error names both. Stop ids are the union
@@ -153,8 +208,11 @@ class ModelSpec:
             raise UsageError(f"{name} rope_parameters rope_type", rope["rope_type"], "default")
         if config.get("attention_bias") and family == "sdar":
             raise UsageError(f"{name} attention_bias", True, "false (Qwen3-type layers)")
-        if config.get("use_sliding_window"):
-            raise UsageError(f"{name} use_sliding_window", True, "false")
+        for key in ("use_sliding_window", "use_qkv_bias", "use_bias"):
+            if config.get(key):
+                raise UsageError(f"{name} {key}", config[key], "false")
+        if config.get("hidden_act", "silu") != "silu":
+            raise UsageError(f"{name} hidden_act", config["hidden_act"], "silu")
 
         def need(key: str) -> int:
             value = config.get(key)
@@ -184,6 +242,7 @@ class ModelSpec:
             for token in ids if isinstance(ids, list) else [ids]:
                 if token is not None and token not in stops:
                     stops.append(int(token))
+        read_experts = _EXPERTS_OF_TYPE.get(model_type)
         num_q_heads = need("num_attention_heads")
         hidden_size = need("hidden_size")
         lengths = [config.get(key) for key in ("block_size", "block_length", "bd_size")]
@@ -208,11 +267,27 @@ class ModelSpec:
             dtype=dtype.removeprefix("torch."),
             tokenizer_size=tokenizer_size,
             family=family,
+            rotary_share=float(
+                config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0))
+            ),
+            experts=None if read_experts is None else read_experts(config, name=name),
         )
 
 
 # model_type in config.json -> family.
-_FAMILY_OF_TYPE = {"sdar": "sdar", "qwen3": "sdar", "Fast_dLLM_Qwen": "fast-dllm-v2"}
+_FAMILY_OF_TYPE = {
+    "sdar": "sdar",
+    "qwen3": "sdar",
+    "sdar_moe": "sdar",
+    "qwen3_moe": "sdar",
+    "llada2_moe": "llada2",
+    "Fast_dLLM_Qwen": "fast-dllm-v2",
+}
+_EXPERTS_OF_TYPE = {
+    "sdar_moe": qwen3_moe_experts,
+    "qwen3_moe": qwen3_moe_experts,
+    "llada2_moe": llada2_experts,
+}
 
 
 def _sdar(name: str, *, layers: int, hidden: int, q_heads: int, intermediate: int) -> ModelSpec:
@@ -228,6 +303,38 @@ def _sdar(name: str, *, layers: int, hidden: int, q_heads: int, intermediate: in
         mask_token_id=151669,
         stop_token_ids=(151645, 151643),
         rope_theta=1e6,
+    )
+
+
+def _llada2(
+    name: str, *, layers: int, hidden: int, q_heads: int, intermediate: int, expert_size: int
+) -> ModelSpec:
+    return ModelSpec(
+        name=name,
+        family="llada2",
+        num_layers=layers,
+        hidden_size=hidden,
+        num_q_heads=q_heads,
+        num_kv_heads=4,
+        head_dim=128,
+        intermediate_size=intermediate,
+        vocab_size=157184,
+        mask_token_id=156895,
+        stop_token_ids=(156892,),
+        rope_theta=6e5,
+        rotary_share=0.5,
+        experts=ExpertSpec(
+            num_experts=256,
+            experts_per_token=8,
+            expert_size=expert_size,
+            shared_size=expert_size,
+            num_dense_layers=1,
+            router="sigmoid",
+            has_router_bias=True,
+            num_groups=8,
+            num_kept_groups=4,
+            routed_scale=2.5,
+        ),
     )
 
 
@@ -257,6 +364,19 @@ PRESETS: dict[str, ModelSpec] = {
     "sdar-8b": _sdar("sdar-8b", layers=36, hidden=4096, q_heads=32, intermediate=12288),
     "sdar-4b": _sdar("sdar-4b", layers=36, hidden=2560, q_heads=32, intermediate=9728),
     "sdar-1.7b": _sdar("sdar-1.7b", layers=28, hidden=2048, q_heads=16, intermediate=6144),
+    # intermediate_size is what its config.json says; no layer of it is dense.
+    "sdar-30b-a3b": _sdar(
+        "sdar-30b-a3b", layers=48, hidden=2048, q_heads=32, intermediate=6144
+    ).replace(
+        num_kv_heads=4,
+        experts=ExpertSpec(num_experts=128, experts_per_token=8, expert_size=768),
+    ),
+    "llada2-mini": _llada2(
+        "llada2-mini", layers=20, hidden=2048, q_heads=16, intermediate=5120, expert_size=512
+    ),
+    "llada2-flash": _llada2(
+        "llada2-flash", layers=32, hidden=4096, q_heads=32, intermediate=9216, expert_size=1024
+    ),
     "fast-dllm-v2-7b": ModelSpec(
         name="fast-dllm-v2-7b",
         family="fast-dllm-v2",

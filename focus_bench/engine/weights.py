@@ -52,8 +52,12 @@ def load_model(config: EngineConfig, *, seed: int = 0) -> BlockDiffusionModel:
 def dummy_model(spec: ModelSpec, *, device: torch.device, seed: int = 0) -> BlockDiffusionModel:
     """A model with random weights (see dummy_weights) on `device` in ``spec.dtype``."""
     family = family_of(spec)
-    shapes, dtype = family.tensor_shapes(spec), torch_dtype(spec.dtype)
-    return family.build(spec, dummy_tensors(spec, shapes, seed=seed, device=device, dtype=dtype))
+    shapes = family.tensor_shapes(spec)
+    narrow, wide = (
+        dummy_tensors(spec, shapes, seed=seed, device=device, dtype=dtype)
+        for dtype in (torch_dtype(spec.dtype), torch.float32)
+    )
+    return family.build(spec, lambda n: wide(n) if family.keeps_float32(n) else narrow(n))
 
 
 def load_checkpoint(folder: Path, spec: ModelSpec, *, device: torch.device) -> BlockDiffusionModel:
@@ -66,7 +70,11 @@ def load_checkpoint(folder: Path, spec: ModelSpec, *, device: torch.device) -> B
     family = family_of(spec)
     shapes = family.tensor_shapes(spec)
     _check_names(folder, files, shapes, tied=spec.tie_word_embeddings)
-    return family.build(spec, _tensor_reader(files, shapes, device, torch_dtype(spec.dtype)))
+    narrow, wide = (
+        _tensor_reader(files, shapes, device, dtype)
+        for dtype in (torch_dtype(spec.dtype), torch.float32)
+    )
+    return family.build(spec, lambda n: wide(n) if family.keeps_float32(n) else narrow(n))
 
 
 def expected_tensor_names(spec: ModelSpec) -> set[str]:

@@ -3,57 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from paged_forward import forward, poisoned_cache
 from qwen3_reference import build_qwen3, full_logits, spec_of
-from torch import Tensor
 
-from focus_bench.engine.attention import RaggedRows, paged_attention
-from focus_bench.engine.kv_cache import PagedKVCache, slot_ids
 from focus_bench.engine.models import sdar
 
-PAGE_SIZE = 4
 SCATTERED_PAGES = [7, 2, 9, 0, 5, 3]
 
 
 def our_model(reference: torch.nn.Module) -> sdar.SdarModel:
     state = reference.state_dict()
     return sdar.build(spec_of(reference), lambda name: state[name])
-
-
-def forward(
-    model: sdar.SdarModel,
-    cache: PagedKVCache,
-    pages: list[int],
-    token_ids: np.ndarray,
-    first_position: int,
-    block_length: int | None,
-) -> Tensor:
-    """Logits [T, vocab] of tokens from `first_position` on, with all that lies before cached."""
-    positions = np.arange(first_position, first_position + len(token_ids))
-    slots = torch.from_numpy(slot_ids(pages, positions, PAGE_SIZE))
-    keys = slot_ids(pages, np.arange(positions[-1] + 1), PAGE_SIZE)
-    rows = RaggedRows.build(
-        [len(token_ids)], [keys], device=model.device, block_length=block_length
-    )
-    hidden = model.embed(torch.from_numpy(token_ids))
-    cos, sin = model.rope(torch.from_numpy(positions))
-    for layer in range(model.spec.num_layers):
-        q, k, v = model.project(layer, hidden, cos, sin)
-        cache.write(layer, slots, k, v)
-        hidden = model.finish(layer, hidden, paged_attention(cache, layer, q, rows))
-    return model.logits(hidden)
-
-
-def poisoned_cache(model: sdar.SdarModel, num_pages: int = 10) -> PagedKVCache:
-    cache = PagedKVCache(
-        model.spec,
-        num_pages=num_pages,
-        page_size=PAGE_SIZE,
-        device=model.device,
-        dtype=model.dtype,
-    )
-    cache.keys.fill_(torch.nan)
-    cache.values.fill_(torch.nan)
-    return cache
 
 
 def tokens(count: int, seed: int = 1) -> np.ndarray:

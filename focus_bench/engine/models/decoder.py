@@ -3,6 +3,7 @@
 Knows no feed-forward, and nothing of files, caches or scheduling.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -109,6 +110,32 @@ class QkNormModel(DecoderModel[QkNormLayerT]):
         qk = layers.rms_norm(fused[:, :num_qk_heads], weights.qk_norm, spec.rms_eps)
         qk = layers.apply_rope(qk, cos, sin)
         return qk[:, : spec.num_q_heads], qk[:, spec.num_q_heads :], fused[:, num_qk_heads:]
+
+
+def outer_shapes(
+    spec: ModelSpec, embedding: str = "model.embed_tokens.weight"
+) -> dict[str, tuple[int, ...]]:
+    """Name and shape of the tensors around the layers, of which `embedding` is one's name."""
+    shapes: dict[str, tuple[int, ...]] = {embedding: (spec.vocab_size, spec.hidden_size)}
+    shapes["model.norm.weight"] = (spec.hidden_size,)
+    if not spec.tie_word_embeddings:
+        shapes["lm_head.weight"] = (spec.vocab_size, spec.hidden_size)
+    return shapes
+
+
+def outer_fields(
+    spec: ModelSpec, tensor: Callable[[str], Tensor], embedding: str = "model.embed_tokens.weight"
+) -> dict[str, Tensor]:
+    """The fields of DecoderModel around its layers, from the tensors of `outer_shapes`."""
+    embedded = tensor(embedding)
+    return {
+        "embedding": embedded,
+        "final_norm": tensor("model.norm.weight"),
+        "head": embedded if spec.tie_word_embeddings else tensor("lm_head.weight"),
+        "rope_frequencies": layers.rope_frequencies(
+            spec.rotary_dim, spec.rope_theta, embedded.device
+        ),
+    }
 
 
 def repeated_qk_norm(spec: ModelSpec, q_norm: Tensor, k_norm: Tensor) -> Tensor:

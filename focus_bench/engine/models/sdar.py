@@ -11,7 +11,13 @@ from torch import Tensor
 
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.engine.models import layers
-from focus_bench.engine.models.decoder import QkNormModel, QkNormWeights, repeated_qk_norm
+from focus_bench.engine.models.decoder import (
+    QkNormModel,
+    QkNormWeights,
+    outer_fields,
+    outer_shapes,
+    repeated_qk_norm,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +42,7 @@ class SdarModel(QkNormModel[LayerWeights]):
 def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor of a checkpoint (``lm_head.weight`` only if not tied)."""
     h = spec.hidden_size
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (spec.vocab_size, h)}
+    shapes = outer_shapes(spec)
     for layer in range(spec.num_layers):
         prefix = f"model.layers.{layer}."
         shapes |= attention_shapes(spec, prefix) | {
@@ -44,9 +50,6 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
             f"{prefix}mlp.up_proj.weight": (spec.intermediate_size, h),
             f"{prefix}mlp.down_proj.weight": (h, spec.intermediate_size),
         }
-    shapes["model.norm.weight"] = (h,)
-    if not spec.tie_word_embeddings:
-        shapes["lm_head.weight"] = (spec.vocab_size, h)
     return shapes
 
 
@@ -70,16 +73,12 @@ def build(spec: ModelSpec, tensor: Callable[[str], Tensor]) -> SdarModel:
 
     The tensors must already have the device and dtype that the model shall have.
     """
-    embedding = tensor("model.embed_tokens.weight")
     return SdarModel(
         spec=spec,
-        embedding=embedding,
         layers=tuple(
             _build_layer(spec, f"model.layers.{layer}.", tensor) for layer in range(spec.num_layers)
         ),
-        final_norm=tensor("model.norm.weight"),
-        head=embedding if spec.tie_word_embeddings else tensor("lm_head.weight"),
-        rope_frequencies=layers.rope_frequencies(spec.head_dim, spec.rope_theta, embedding.device),
+        **outer_fields(spec, tensor),
     )
 
 
