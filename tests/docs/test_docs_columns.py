@@ -24,9 +24,7 @@ NAMES = column_types("Columns that name a point")
 KEY = dict(list(NAMES.items())[:3])
 COLUMNS = {
     "summary.csv": NAMES | column_types("summary.csv"),
-    "runs.csv": KEY
-    | column_types("runs.csv")
-    | column_types("A run in runs.csv and results.json"),
+    "runs.csv": KEY | column_types("runs.csv") | column_types("A run in runs.csv and results.json"),
     "requests.csv": KEY | column_types("requests.csv"),
     "steps.csv": KEY | column_types("steps.csv"),
     "environment.csv": KEY | column_types("environment.csv"),
