@@ -7,9 +7,10 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from focus_bench.bench.paper_speed import ALL_SPEED, SPEED_PARTS
 from focus_bench.bench.quality import TaskChoice
 from focus_bench.core.config import SELECTIONS, DecodeConfig, PointConfig
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import check_choice
 from focus_bench.report.paper_published import Published, table3, table4, table6
 from focus_bench.report.quality_results import QualityPlan
 
@@ -42,10 +43,12 @@ class Setting:
 
 
 def parts_named(names: Sequence[str]) -> tuple[str, ...]:
-    """The parts asked for, in running order. Raises UsageError naming what exists."""
+    """Those of the parts asked for that are measured, in running order; the others are in
+    `paper_speed`. Raises UsageError naming what exists of both.
+    """
+    known = (*PARTS, *SPEED_PARTS, ALL_QUALITY, ALL_SPEED)
     for name in names:
-        if name not in (*PARTS, ALL_QUALITY):
-            raise UsageError("part", name, ", ".join((*PARTS, ALL_QUALITY)))
+        check_choice("part", name, known)
     wanted = set(PARTS) if ALL_QUALITY in names else set(names)
     return tuple(part for part in PARTS if part in wanted)
 

@@ -1,4 +1,6 @@
-"""focus-bench paper: the paper's quality tables and figures, measured here, with its own beside."""
+"""focus-bench paper: the paper's tables and figures with its own beside: quality measured here,
+throughput simulated (see paper_speed).
+"""
 
 import os
 import sys
@@ -6,13 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from typing import Annotated as A
 
-import typer
-
-from focus_bench.bench.paper import ALL_QUALITY, PARTS
-from focus_bench.bench.quality import BUNDLED_MAX_NEW_TOKENS, SCORED_TASKS
+from focus_bench.bench.quality import SCORED_TASKS
 from focus_bench.cli.flags import takes
+from focus_bench.cli.paper_options import CPU_BATCH, GPU_BATCH, PaperFlags
 from focus_bench.core.model_spec import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -30,68 +29,44 @@ if TYPE_CHECKING:
     from focus_bench.report.quality_results import QualityPlan, QualityResult
     from focus_bench.scheduling.recorder import Recorder
 
-GPU_BATCH, CPU_BATCH = 256, 32
 RESULTS = "results"  # an eval folder with every point
 SOME_FAILED = 1
 
 
-def _option(text: str, *, shown: str | bool = True) -> typer.models.OptionInfo:
-    info: typer.models.OptionInfo = typer.Option(help=text, show_default=shown)
-    return info
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperFlags:
-    """The flags of paper."""
-
-    parts: A[
-        list[str],
-        typer.Argument(metavar="PART...", help=f"Of {', '.join(PARTS)}; or {ALL_QUALITY}."),
-    ]
-    model: A[
-        str,
-        _option(
-            "Model: the bundled one, a checkpoint folder, or a preset, whose weights are random."
-        ),
-    ] = DEFAULT_MODEL
-    task: A[str, _option(f"Problems: {', '.join(SCORED_TASKS)}.")] = SCORED_TASKS[0]
-    num_problems: A[int, _option("Held-out problems of each setting.")] = 200
-    observed_problems: A[
-        int | None,
-        _option("Problems of fig2, fig3, fig14.", shown="--num-problems, at most 256"),
-    ] = None
-    max_new_tokens: A[int, _option("Most output tokens of a reply.")] = BUNDLED_MAX_NEW_TOKENS
-    device: A[str, _option("auto (a GPU if there is one), cpu or cuda.")] = "auto"
-    dtype: A[str, _option("auto, float32, bfloat16 or float16.")] = "auto"
-    batch_size: A[
-        int | None, _option("Most requests in a batch.", shown=f"{GPU_BATCH}; {CPU_BATCH} on a CPU")
-    ] = None
-    seed: A[int, _option("Seed of the problems and of random selection.")] = 0
-    output_dir: A[Path | None, _option("Result folder.", shown="./results/TIMESTAMP-paper")] = None
-    resume: A[
-        bool, typer.Option("--resume", help="Go on with what --output-dir holds already.")
-    ] = False
-    plots: A[bool, _option("Write charts as PNG and SVG.")] = True
-    dry_run: A[bool, typer.Option("--dry-run", help="Print what would run.")] = False
-    quiet: A[bool, typer.Option("--quiet", help="Print errors only.")] = False
-
-
 @takes(PaperFlags)
 def command(flags: PaperFlags) -> int:
-    """Measure the paper's quality tables and figures, with the published figures beside."""
-    from focus_bench.bench.paper import distinct_decodes, parts_named, plan_of
-    from focus_bench.bench.workload_cache import WorkloadCache
+    """Measure or simulate the paper's tables and figures, with the published ones beside.
+
+    Scores are measured on a model here; throughputs are simulated for the paper's hardware.
+    """
+    from focus_bench.bench.paper import parts_named
+    from focus_bench.bench.paper_speed import speed_parts_named
+    from focus_bench.cli.paper_speed import SpeedStudy
     from focus_bench.cli.sweeps import new_folder
-    from focus_bench.core.errors import UsageError, check_choice, check_range
+    from focus_bench.core.errors import UsageError
+
+    parts = parts_named(flags.parts)
+    simulated = speed_parts_named(flags.parts)
+    if flags.resume and flags.output_dir is None:
+        raise UsageError("--resume", "no --output-dir", "--resume with --output-dir FOLDER")
+    path = flags.output_dir or new_folder("paper")
+    # All that can be refused is refused before anything runs.
+    speed = SpeedStudy(flags=flags, parts=simulated, path=path) if simulated else None
+    measured = _quality(flags, parts, path) if parts else 0
+    return max(measured, 0 if speed is None else speed.run())
+
+
+def _quality(flags: PaperFlags, parts: Sequence[str], path: Path) -> int:
+    """Measure the quality parts; returns the exit code."""
+    from focus_bench.bench.paper import distinct_decodes, plan_of
+    from focus_bench.bench.workload_cache import WorkloadCache
+    from focus_bench.core.errors import check_choice, check_range
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.report.console import make_console
     from focus_bench.report.quality import quality_plan_table
 
-    parts = parts_named(flags.parts)
     check_choice("--task", flags.task, SCORED_TASKS)
     check_range("--num-problems", flags.num_problems, low=1)
-    if flags.resume and flags.output_dir is None:
-        raise UsageError("--resume", "no --output-dir", "--resume with --output-dir FOLDER")
     hardware = device_name(resolve_device(flags.device))
     workloads = WorkloadCache()
     base = _base_point(flags, on_gpu=hardware != "cpu")
@@ -103,12 +78,7 @@ def command(flags: PaperFlags) -> int:
         return 0
     workloads.of(base)  # data that cannot be had is an error before anything runs
     study = _Study(
-        flags=flags,
-        path=flags.output_dir or new_folder("paper"),
-        base=base,
-        task=task,
-        workloads=workloads,
-        hardware=hardware,
+        flags=flags, path=path, base=base, task=task, workloads=workloads, hardware=hardware
     )
     return study.run(parts, plans)
 
@@ -125,7 +95,7 @@ def _base_point(flags: PaperFlags, *, on_gpu: bool) -> "PointConfig":
     from focus_bench.core.model_folder import resolve_model
 
     engine = resolved_engine(
-        EngineConfig(model=flags.model, device=flags.device, dtype=flags.dtype)
+        EngineConfig(model=flags.model or DEFAULT_MODEL, device=flags.device, dtype=flags.dtype)
     )
     batch = flags.batch_size or (GPU_BATCH if on_gpu else CPU_BATCH)
     return PointConfig(
@@ -331,14 +301,9 @@ class _Study:
 
     def _write(self, name: str, part: "Part") -> None:
         """Table to the terminal and as CSV, chart as PNG and SVG."""
-        from focus_bench.report.atomic import write_atomic
-        from focus_bench.report.console import make_console
-        from focus_bench.report.plots import write_chart
+        from focus_bench.cli.paper_speed import write_part
 
-        write_atomic(self.path / f"{name}.csv", part.table.csv())
-        if self.flags.plots:
-            write_chart(part.chart, self.path / name)
-        make_console(quiet=self.flags.quiet).print(part.table.render())
+        write_part(name, part, self.path, plots=self.flags.plots, quiet=self.flags.quiet)
 
     def _manifest(self, plans: "Sequence[QualityPlan]") -> "Manifest":
         from focus_bench.cli.machine import gpu_facts

@@ -1,6 +1,5 @@
 """focus-bench simulate: predicts points on data sheets and calibrated profiles, without torch."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from focus_bench.cli.flags import takes
@@ -8,10 +7,8 @@ from focus_bench.cli.sweep_options import SimulateFlags
 
 if TYPE_CHECKING:
     from focus_bench.api.prediction import Target
-    from focus_bench.cli.sweeps import Campaign, Sink
+    from focus_bench.cli.sweeps import Campaign
     from focus_bench.core.config import EngineConfig, PointConfig
-    from focus_bench.core.workload import Workload
-    from focus_bench.report.estimates import PointEstimate
 
 
 @takes(SimulateFlags)
@@ -35,22 +32,12 @@ def command(flags: SimulateFlags) -> int:
 
 def _campaigns(flags: SimulateFlags, points: "tuple[PointConfig, ...]") -> "list[Campaign]":
     """One for each model and piece of hardware; the profile of a CPU may be a model's own."""
-    from focus_bench.cli.sweeps import Campaign
+    from focus_bench.cli.predictions import prediction_campaign
 
     campaigns = []
     for engine in dict.fromkeys(point.engine for point in points):
         own = tuple(point for point in points if point.engine == engine)
-        campaigns += [
-            Campaign(
-                points=own,
-                source="predicted",
-                hardware=target.name,
-                run=_predict_on(target),
-                estimate=_estimate_on(target),
-                basis=target.label,
-            )
-            for target in _targets(flags, engine)
-        ]
+        campaigns += [prediction_campaign(own, target) for target in _targets(flags, engine)]
     return campaigns
 
 
@@ -67,27 +54,3 @@ def _targets(flags: SimulateFlags, engine: "EngineConfig") -> "list[Target]":
     if flags.gpu is not None:
         raise UsageError("--profile", str(flags.profile), "--profile or --gpu, not both")
     return [target_of_profile(load_profile(flags.profile))]
-
-
-def _predict_on(target: "Target") -> "Callable[[PointConfig, Workload, Sink], str]":
-    def run(point: "PointConfig", workload: "Workload", sink: "Sink") -> str:
-        record = target.predict(point, workload, on_progress=sink.on_progress)
-        return sink.describe(sink.store(point, workload, record, hardware=target.name))
-
-    return run
-
-
-def _estimate_on(
-    target: "Target",
-) -> "Callable[[PointConfig, Workload | None, int], PointEstimate]":
-    from focus_bench.api.estimates import estimate_point
-
-    def estimate(
-        point: "PointConfig", workload: "Workload | None", max_steps: int
-    ) -> "PointEstimate":
-        budget = None
-        if target.hardware is not None:
-            budget = int(target.hardware.memory_bytes * point.engine.gpu_memory_utilization)
-        return estimate_point(point, workload, target, max_steps=max_steps, budget_bytes=budget)
-
-    return estimate

@@ -140,11 +140,13 @@ def run_campaigns(
     flags: PointFlags,
     workloads: WorkloadCache,
     machine: Mapping[str, str] | None = None,
+    show: Callable[[ResultFolder], None] | None = None,
 ) -> int:
     """Run all points of all campaigns, keep and show the results; returns the exit code.
 
-    Data that cannot be had is a usage error before anything runs. What is in the folder already
-    (--resume) is not run again. Ctrl-C and SIGTERM raise Interrupted, with everything written.
+    `show`: what to show of the folder in the place of `show_results`. Data that cannot be had is a
+    usage error before anything runs. What is in the folder already (--resume) is not run again.
+    Ctrl-C and SIGTERM raise Interrupted, with everything written.
     """
     check_writable("--perfetto", flags.perfetto)
     goodput = GoodputThresholds.parse([i for item in flags.goodput or [] for i in item.split()])
@@ -181,7 +183,10 @@ def run_campaigns(
             try:
                 with progress:
                     _run_all(campaigns, workloads, sink, totals)
-                _show(folder, quiet=flags.quiet, perfetto=flags.perfetto)
+                if show is None:
+                    show_results(folder, quiet=flags.quiet, perfetto=flags.perfetto)
+                else:
+                    show(folder)
             except KeyboardInterrupt:  # between two points, or while the results were shown
                 totals.interrupted = True
             if totals.interrupted:
@@ -249,7 +254,8 @@ def _label(campaign: Campaign, point: PointConfig) -> str:
     )
 
 
-def _show(folder: ResultFolder, *, quiet: bool, perfetto: Path | None) -> None:
+def show_results(folder: ResultFolder, *, quiet: bool, perfetto: Path | None) -> None:
+    """The table of results, what failed, and where everything lies."""
     console = make_console(quiet=quiet)
     console.print(results_table(folder.results))
     for table in (failures_table(folder.results), failed_points_table(folder.failures)):

@@ -4,24 +4,38 @@ The one place for these words: run records, tables, CSV rows and plots all take 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
-from focus_bench.core.config import PointConfig
-from focus_bench.core.model_spec import BUNDLED_MODELS, PRESETS
+from focus_bench.core.config import EngineConfig, PointConfig
+from focus_bench.core.errors import UsageError
+from focus_bench.core.model_folder import resolve_model
+from focus_bench.core.model_spec import BUNDLED_MODELS, PRESETS, ModelSpec
 from focus_bench.core.workload import BUNDLED_TASKS, CALLER, Provenance
+
+_FAMILY_TITLES = {"sdar": "SDAR", "llada2": "LLaDA2.0"}
 
 
 def point_labels(
-    point: PointConfig, provenance: Provenance, *, dummy_weights: bool
+    point: PointConfig,
+    provenance: Provenance,
+    *,
+    dummy_weights: bool,
+    spec: ModelSpec | None = None,
 ) -> tuple[str, ...]:
-    """Labels of a point; `dummy_weights`: its tokens came from random weights."""
+    """Labels of a point; `dummy_weights`: its tokens came from random weights. `spec`: its model's,
+    where the caller has it.
+    """
     labels = []
     if dummy_weights:
         labels.append("dummy weights")
     elif point.engine.model in BUNDLED_MODELS and point.engine.load_format != "dummy":
         labels += _domain_labels(point.engine.model, provenance)
     preset = PRESETS.get(point.engine.model)
-    if provenance.tokenizer == "byte" and preset is not None and preset.tokenizer_size is None:
+    in_bytes = provenance.tokenizer == "byte" and not provenance.synthetic
+    if in_bytes and preset is not None and preset.tokenizer_size is None:
         labels.append(f"byte tokenizer (lengths are bytes: {preset.name} has no tokenizer here)")
+    if point.decode.policy == "fast-dllm-v2":
+        labels += _fast_dllm_labels(point, spec or _spec_if_known(point.engine))
     if point.acceptance.kind == "synthetic":
         labels.append(f"synthetic acceptance ({point.acceptance.label})")
     if point.acceptance.kind == "replay":
@@ -50,6 +64,29 @@ def outside_labels(point: PointConfig, provenance: Provenance) -> tuple[str, ...
 def throttling_labels(reasons: Sequence[str]) -> tuple[str, ...]:
     """The label of a measurement on a GPU that was slower than its settings allow, if it was."""
     return (f"GPU throttled ({', '.join(reasons)})",) if reasons else ()
+
+
+def _fast_dllm_labels(point: PointConfig, spec: ModelSpec | None) -> list[str]:
+    """Where Fast-dLLM v2 is not run as published: on models of other families its intra-block
+    mechanism alone (paper, Fig. 19), and in static batches what its own engine does (Fig. 18).
+    """
+    labels = []
+    if spec is not None and not spec.shifted_logits:
+        labels.append(f"unshifted ({_FAMILY_TITLES.get(spec.family, spec.family)})")
+    if point.scheduler.kind == "static":
+        labels.append("our model of Fast-dLLM v2's own engine (static batches, no paging)")
+    return labels
+
+
+@lru_cache(maxsize=64)
+def _spec_if_known(engine: EngineConfig) -> ModelSpec | None:
+    """The model's spec; None where its folder cannot be read (results from elsewhere carry the
+    labels of the run as notes).
+    """
+    try:
+        return resolve_model(engine)
+    except UsageError:
+        return None
 
 
 def _domain_labels(model: str, provenance: Provenance) -> list[str]:

@@ -42,3 +42,35 @@ PEAK_SPEEDUP: Mapping[str, PublishedPeak] = {
     "fig7": PublishedPeak(factor=3.52, where="B = 64"),
     "fig17": PublishedPeak(factor=2.33, where="H100-80G-PCIe"),
 }
+
+# What the text says of figures that are plots without numbers.
+WORDS: Mapping[str, str] = {
+    "fig8": "DC+ alone gives a base gain, eviction most of it",
+    "fig15": "larger alpha generally helps, most at small batches, not in every setting",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSpeed:
+    """What the paper prints of one setting; None where it prints nothing."""
+
+    output_throughput: float | None = None
+    processed_per_decoded: float | None = None
+
+
+def published_speed(part: str, *, policy: str, dataset: str, batch: int) -> PublishedSpeed:
+    """The published figures of a row of a part, on the part's own hardware."""
+    if part == "table5":
+        ratios = PROCESSED_PER_DECODED.get(policy, {})
+        return PublishedSpeed(processed_per_decoded=ratios.get(dataset))
+    if part == "table7":
+        return PublishedSpeed(
+            output_throughput=THROUGHPUT_BATCH_1.get(policy, {}).get(dataset),
+            processed_per_decoded=PROCESSED_PER_DECODED.get(policy, {}).get(dataset),
+        )
+    if part == "fig6":
+        return PublishedSpeed(
+            output_throughput=THROUGHPUT.get((policy, dataset, batch)),
+            processed_per_decoded=PROCESSED_PER_DECODED.get(policy, {}).get(dataset),
+        )
+    return PublishedSpeed()

@@ -36,7 +36,8 @@ class Series:
 class LineChart:
     """Lines over a common axis. `ticks`: (place, name) where x is no number of its own.
 
-    `is_joined`: whether the points of a series are joined. `footer`: what it rests on.
+    `is_joined`: whether the points of a series are joined. `from_zero`: whether the vertical axis
+    begins there. `footer`: what it rests on.
     """
 
     title: str
@@ -45,6 +46,7 @@ class LineChart:
     series: tuple[Series, ...]
     ticks: tuple[tuple[float, str], ...] = ()
     is_joined: bool = True
+    from_zero: bool = False
     footer: str = ""
 
 
@@ -135,6 +137,8 @@ def _draw_lines(axes: Axes, chart: LineChart) -> None:
     if chart.ticks:
         axes.set_xticks([x for x, _ in chart.ticks], [name for _, name in chart.ticks], fontsize=6)
     axes.set_ylabel(chart.y_label)
+    if chart.from_zero:
+        axes.set_ylim(bottom=0.0)
     if len(chart.series) > 1:
         axes.legend(fontsize=8)
 

@@ -1,5 +1,6 @@
 """Paths at the command level: what cannot be written is said before any work, and what is shown."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,10 +54,17 @@ def test_report_shows_a_folder_of_eval_and_compare_refuses_it(
 
 
 def test_lengths_in_bytes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [*SIMULATE, "--dataset", "synthetic", "--policy", "baseline"]
+    data = tmp_path / "pairs.jsonl"
+    turns = [{"from": "human", "value": "how many"}, {"from": "gpt", "value": "three"}]
+    data.write_text(f"{json.dumps({'conversations': turns})}\n" * 3)
+    arguments = [*SIMULATE, "--policy", "baseline"]
+    of_text = [*arguments, "--dataset", "sharegpt", "--dataset-path", str(data)]
     folder = tmp_path / "large"
-    assert main([*arguments, "--model", "sdar-8b", "--output-dir", str(folder)]) == 0
+    assert main([*of_text, "--model", "sdar-8b", "--output-dir", str(folder)]) == 0
     assert "byte tokenizer (lengths are bytes: sdar-8b" in " ".join(capsys.readouterr().out.split())
     assert "byte tokenizer" in (folder / "summary.csv").read_text()
-    assert main([*arguments, "--model", "dummy-tiny", "--output-dir", str(tmp_path / "tiny")]) == 0
+    assert main([*of_text, "--model", "dummy-tiny", "--output-dir", str(tmp_path / "tiny")]) == 0
+    # Synthetic rows have the lengths that they are drawn with, in tokens.
+    drawn = [*arguments, "--dataset", "synthetic", "--model", "sdar-8b"]
+    assert main([*drawn, "--output-dir", str(tmp_path / "drawn")]) == 0
     assert "byte tokenizer" not in capsys.readouterr().out

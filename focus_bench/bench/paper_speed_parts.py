@@ -1,0 +1,217 @@
+"""From predictions to the throughput parts of the paper: a table and a chart each. Runs nothing."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from focus_bench.bench.paper_parts import Part
+from focus_bench.bench.paper_speed import (
+    SPANS,
+    PaperSetup,
+    SpeedSetting,
+    gap_reasons,
+    on_paper_hardware,
+    speed_settings,
+)
+from focus_bench.decoding.acceptance import PRESET_ALPHA, PRESET_BLOCK_LENGTH
+from focus_bench.report.figures_theme import policy_sign
+from focus_bench.report.paper_published import SOURCE
+from focus_bench.report.paper_published_speed import (
+    PEAK_SPEEDUP,
+    WORDS,
+    PublishedSpeed,
+    published_speed,
+)
+from focus_bench.report.paper_speed import RATIO, THROUGHPUT, SpeedRow, basis_lines, speed_table
+from focus_bench.report.plots import LineChart, Series
+from focus_bench.report.results import PointResult
+
+# The data set whose published ratio FOCUS's synthetic importance was fitted to.
+_FITTED_FOR_FOCUS = "sharegpt"
+
+
+def speed_part(
+    part: str,
+    setup: PaperSetup,
+    *,
+    gpus: Sequence[str],
+    hardware_of: Callable[[str], str],
+    result_of: Callable[[SpeedSetting], PointResult | None],
+    is_calibrated: bool,
+    host_step_s: float | None = None,
+    is_host_fitted: bool = False,
+    lines: Sequence[str] = (),
+) -> Part:
+    """One of SPEED_PARTS from what was predicted; `lines`: more to be said above the table.
+
+    `hardware_of` names what a GPU is called in results. `host_step_s`: of an assumed host profile;
+    `is_host_fitted`: they came from the published throughput of the baseline at batch 1.
+    """
+    rows = [
+        dataclasses.replace(row, host_step_s=host_step_s)
+        for row in _rows(part, setup, gpus, hardware_of, result_of, is_host_fitted)
+    ]
+    reasons = gap_reasons(part, setup, is_calibrated=is_calibrated)
+    notes = [*_findings(part, rows), *reasons, *lines]
+    table = speed_table(part, SPANS[part].title, rows, notes)
+    found = [row.result for row in rows if row.result is not None]
+    footer = "; ".join((*basis_lines(found), f"published: {SOURCE}"))
+    return Part(table=table, chart=_chart(part, rows, footer))
+
+
+def _rows(
+    part: str,
+    setup: PaperSetup,
+    gpus: Sequence[str],
+    hardware_of: Callable[[str], str],
+    result_of: Callable[[SpeedSetting], PointResult | None],
+    is_host_fitted: bool,
+) -> list[SpeedRow]:
+    settings = speed_settings(part, setup, gpus=gpus)
+    baselines = {_place(s): result_of(s) for s in settings if _policy(s) == "baseline"}
+    return [
+        SpeedRow(
+            dataset=setting.dataset,
+            hardware=hardware_of(setting.gpu),
+            point=setting.point,
+            result=result_of(setting),
+            baseline=baselines.get(_place(setting)),
+            published=_published(part, setting),
+            fitted=_fitted(part, setting, is_host_fitted),
+        )
+        for setting in settings
+    ]
+
+
+def _policy(setting: SpeedSetting) -> str:
+    return setting.point.decode.policy
+
+
+def _place(setting: SpeedSetting) -> tuple[str, str, int, int]:
+    point = setting.point
+    size = point.scheduler.batch_size
+    return setting.gpu, setting.dataset, point.decode.block_length, size
+
+
+def _published(part: str, setting: SpeedSetting) -> PublishedSpeed:
+    if not on_paper_hardware(part, setting.gpu):
+        return PublishedSpeed()
+    return published_speed(
+        part,
+        policy=_policy(setting),
+        dataset=setting.dataset,
+        batch=setting.point.scheduler.batch_size,
+    )
+
+
+def _fitted(part: str, setting: SpeedSetting, is_host_fitted: bool) -> frozenset[str]:
+    """The figures whose published value went into the prediction."""
+    decode = setting.point.decode
+    of_baseline = decode.policy == "baseline"
+    fitted = set()
+    at_fit = decode.block_length == PRESET_BLOCK_LENGTH and decode.alpha == PRESET_ALPHA
+    if at_fit and (of_baseline or setting.dataset == _FITTED_FOR_FOCUS):
+        fitted.add(RATIO)
+    if part == "table7" and of_baseline and is_host_fitted:
+        fitted.add(THROUGHPUT)
+    return frozenset(fitted)
+
+
+def _findings(part: str, rows: Sequence[SpeedRow]) -> list[str]:
+    """The largest speed-up predicted, beside what the paper says of the figure."""
+    lines: list[str] = []
+    if part == "table5":
+        return lines
+    if any(row.host_step_s is not None for row in rows):
+        lines.append(
+            "host added: the host's time comes on top of the device's in every step instead of "
+            "being hidden by it (FOCUS gives up running several forwards in a round, E.3.4)"
+        )
+    best = max(rows, key=lambda row: row.speedup or 0.0)
+    if part != "table7" and best.speedup is not None:
+        point = best.point
+        where = f"batch {point.scheduler.batch_size}, B = {point.decode.block_length}"
+        peak = PEAK_SPEEDUP.get(part)
+        published = f"; published: up to {peak.factor:g}x ({peak.where})" if peak else ""
+        lines.append(f"largest speed-up predicted: {best.speedup:.2f}x ({where}){published}")
+    if part in WORDS:
+        lines.append(f"published, in words: {WORDS[part]}")
+    return lines
+
+
+def _chart(part: str, rows: Sequence[SpeedRow], footer: str) -> LineChart:
+    if len(SPANS[part].batches) == 1:
+        return _chart_by_dataset(part, rows, footer)
+    batches = sorted({row.point.scheduler.batch_size for row in rows})
+    series = []
+    for label, members in _grouped(rows).items():
+        places = [float(row.point.scheduler.batch_size) for row in members]
+        series += _both(label, members, places, THROUGHPUT)
+    return LineChart(
+        title=SPANS[part].title,
+        x_label="batch size",
+        y_label="output tokens per second",
+        series=tuple(series),
+        ticks=tuple((float(batch), str(batch)) for batch in batches),
+        from_zero=True,
+        footer=footer,
+    )
+
+
+def _chart_by_dataset(part: str, rows: Sequence[SpeedRow], footer: str) -> LineChart:
+    datasets = list(dict.fromkeys(row.dataset for row in rows))
+    figure = RATIO if part == "table5" else THROUGHPUT
+    series = []
+    for label, members in _grouped(rows, apart=("dataset",)).items():
+        places = [float(datasets.index(row.dataset)) for row in members]
+        series += _both(label, members, places, figure)
+    return LineChart(
+        title=SPANS[part].title,
+        x_label="",
+        y_label="processed / decoded" if part == "table5" else "output tokens per second",
+        series=tuple(series),
+        ticks=tuple((float(place), name) for place, name in enumerate(datasets)),
+        is_joined=False,
+        from_zero=True,
+        footer=footer,
+    )
+
+
+def _grouped(rows: Sequence[SpeedRow], *, apart: Sequence[str] = ()) -> dict[str, list[SpeedRow]]:
+    """Rows by policy and whatever else varies beside batch size and what is named in `apart`."""
+    words = [_words(row) for row in rows]
+    varying = [name for name in words[0] if len({w[name] for w in words if w[name]}) > 1]
+    shown = ["policy", *(name for name in varying if name not in ("policy", *apart))]
+    groups: dict[str, list[SpeedRow]] = {}
+    for row, word in zip(rows, words, strict=True):
+        label = " ".join(word[name] for name in shown if word[name])
+        groups.setdefault(label, []).append(row)
+    return groups
+
+
+def _words(row: SpeedRow) -> dict[str, str]:
+    decode = row.point.decode
+    return {
+        "policy": policy_sign(decode.policy).short,
+        "alpha": f"alpha {decode.alpha:g}" if decode.policy == "focus" else "",
+        "B": f"B {decode.block_length}",
+        "dataset": row.dataset,
+        "hardware": row.hardware,
+    }
+
+
+def _both(
+    label: str, rows: Sequence[SpeedRow], places: Sequence[float], figure: str
+) -> list[Series]:
+    """What was predicted and what is published of one line; lines without a value are left out."""
+    predicted = [
+        (x, None if row.result is None else getattr(row.result.metrics, figure))
+        for x, row in zip(places, rows, strict=True)
+    ]
+    published = [(x, getattr(row.published, figure)) for x, row in zip(places, rows, strict=True)]
+    lines = []
+    for name, points in ((f"{label}, predicted", predicted), (f"{label}, published", published)):
+        known = [(x, y) for x, y in points if y is not None]
+        if known:
+            x, y = zip(*known, strict=True)
+            lines.append(Series(label=name, x=x, y=y))
+    return lines

@@ -1,0 +1,170 @@
+"""The throughput parts of focus-bench paper: simulated, with what is published beside."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from focus_bench.cli.paper_options import PaperFlags
+
+if TYPE_CHECKING:
+    from focus_bench.api.host_profiles import HostProfile
+    from focus_bench.api.prediction import Target
+    from focus_bench.bench.paper_parts import Part
+    from focus_bench.bench.paper_speed import PaperSetup, SpeedSetting
+    from focus_bench.cli.sweep_options import PointFlags
+    from focus_bench.cli.sweeps import Campaign
+    from focus_bench.report.folder import ResultFolder
+    from focus_bench.report.results import PointResult
+
+PREDICTED = "predicted"  # a simulate folder with every point
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedStudy:
+    """The simulated parts of one call. Raises UsageError for flags that they cannot have."""
+
+    flags: PaperFlags
+    parts: Sequence[str]
+    path: Path
+
+    def __post_init__(self) -> None:
+        assert self._campaigns is not None  # made now, so that it is refused before anything runs
+
+    def run(self) -> int:
+        """Simulate what is missing, then write and show every part; returns the exit code."""
+        from focus_bench.bench.workload_cache import WorkloadCache
+        from focus_bench.cli.plan import show_plan
+        from focus_bench.cli.sweeps import run_campaigns
+
+        workloads = WorkloadCache()
+        if self.flags.dry_run:
+            return show_plan(self._campaigns, self._point_flags, workloads)
+        self.path.mkdir(parents=True, exist_ok=True)
+        return run_campaigns(
+            self._campaigns,
+            command=f"paper {' '.join(self.parts)}",
+            flags=self._point_flags,
+            workloads=workloads,
+            show=self._show,
+        )
+
+    @cached_property
+    def _setup(self) -> "PaperSetup":
+        from focus_bench.bench.paper_speed import MODEL, PaperSetup
+        from focus_bench.cli.points import comma_list, key_values
+
+        flags = self.flags
+        return PaperSetup(
+            model=flags.model or MODEL,
+            num_requests=flags.num_requests,
+            datasets=comma_list("--dataset", flags.dataset, str, "names"),
+            tokenizer=flags.tokenizer,
+            paths=key_values("--dataset-path", flags.dataset_path),
+            download=flags.download,
+            in_rounds=self._host is not None,
+            seed=flags.seed,
+        )
+
+    @cached_property
+    def _host(self) -> "HostProfile | None":
+        from focus_bench.api.host_profiles import host_profile
+        from focus_bench.core.errors import UsageError
+
+        text = self.flags.host_step_ms
+        try:
+            step_ms = None if text is None else float(text)
+        except ValueError:
+            raise UsageError("--host-step-ms", text, "a number of milliseconds") from None
+        return host_profile(self.flags.host_profile, step_ms=step_ms)
+
+    @cached_property
+    def _gpus(self) -> tuple[str, ...]:
+        """Those asked for; none: each part has its own."""
+        from focus_bench.cli.points import comma_list
+
+        asked = self.flags.gpu
+        return () if asked is None else comma_list("--gpu", asked, str, "names")
+
+    @cached_property
+    def _targets(self) -> "dict[str, Target]":
+        from focus_bench.api.prediction import find_target, with_host
+
+        settings = [s for part in self.parts for s in self._settings(part)]
+        return {
+            gpu: with_host(find_target(gpu, settings[0].point.engine), self._host)
+            for gpu in dict.fromkeys(setting.gpu for setting in settings)
+        }
+
+    @cached_property
+    def _campaigns(self) -> "list[Campaign]":
+        """One for each GPU, with every point once, whatever part has it."""
+        from focus_bench.cli.predictions import prediction_campaign
+
+        points: dict[str, dict[str, SpeedSetting]] = {}
+        for part in self.parts:
+            for setting in self._settings(part):
+                points.setdefault(setting.gpu, {}).setdefault(setting.point.hash(), setting)
+        return [
+            prediction_campaign(tuple(s.point for s in found.values()), self._targets[gpu])
+            for gpu, found in points.items()
+        ]
+
+    @cached_property
+    def _point_flags(self) -> "PointFlags":
+        """What run_campaigns reads of the flags of simulate."""
+        from focus_bench.cli.sweep_options import PointFlags
+
+        return PointFlags(
+            output_dir=self.path / PREDICTED,
+            resume=self.flags.resume and (self.path / PREDICTED).is_dir(),
+            quiet=self.flags.quiet,
+            seed=self.flags.seed,
+        )
+
+    def _settings(self, part: str) -> "tuple[SpeedSetting, ...]":
+        from focus_bench.bench.paper_speed import speed_settings
+
+        return speed_settings(part, self._setup, gpus=self._gpus)
+
+    def _show(self, folder: "ResultFolder") -> None:
+        from focus_bench.api.host_profiles import PUBLISHED_HOST
+        from focus_bench.bench.paper_speed_parts import speed_part
+        from focus_bench.report.console import make_console
+        from focus_bench.report.failures import failed_points_table
+
+        def result_of(setting: "SpeedSetting") -> "PointResult | None":
+            hardware = self._targets[setting.gpu].name
+            return folder.finished(setting.point, "predicted", hardware)
+
+        for part in self.parts:
+            made = speed_part(
+                part,
+                self._setup,
+                gpus=self._gpus,
+                hardware_of=lambda gpu: self._targets[gpu].name,
+                result_of=result_of,
+                is_calibrated=all(t.profile is not None for t in self._targets.values()),
+                host_step_s=None if self._host is None else self._host.step_s,
+                is_host_fitted=self._host is not None and self.flags.host_step_ms is None,
+                lines=() if self._host is not None or part == "table5" else (PUBLISHED_HOST,),
+            )
+            write_part(part, made, self.path, plots=self.flags.plots, quiet=self.flags.quiet)
+        console = make_console(quiet=self.flags.quiet)
+        failures = failed_points_table(folder.failures)
+        if failures is not None:
+            console.print(failures)
+        console.print(f"results: {self.path}", soft_wrap=True)
+
+
+def write_part(name: str, part: "Part", folder: Path, *, plots: bool, quiet: bool) -> None:
+    """Table to the terminal and as CSV, chart as PNG and SVG."""
+    from focus_bench.report.atomic import write_atomic
+    from focus_bench.report.console import make_console
+    from focus_bench.report.plots import write_chart
+
+    write_atomic(folder / f"{name}.csv", part.table.csv())
+    if plots:
+        write_chart(part.chart, folder / name)
+    make_console(quiet=quiet).print(part.table.render())

@@ -1,0 +1,48 @@
+"""Points on hardware that is only simulated, as campaigns; shared by simulate and paper."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from focus_bench.cli.sweeps import Campaign, Sink
+
+if TYPE_CHECKING:
+    from focus_bench.api.prediction import Target
+    from focus_bench.core.config import PointConfig
+    from focus_bench.core.workload import Workload
+    from focus_bench.report.estimates import PointEstimate
+
+
+def prediction_campaign(points: "tuple[PointConfig, ...]", target: "Target") -> Campaign:
+    """The points on one piece of hardware."""
+    return Campaign(
+        points=points,
+        source="predicted",
+        hardware=target.name,
+        run=_predict_on(target),
+        estimate=_estimate_on(target),
+        basis=target.label,
+    )
+
+
+def _predict_on(target: "Target") -> "Callable[[PointConfig, Workload, Sink], str]":
+    def run(point: "PointConfig", workload: "Workload", sink: Sink) -> str:
+        record = target.predict(point, workload, on_progress=sink.on_progress)
+        return sink.describe(sink.store(point, workload, record, hardware=target.name))
+
+    return run
+
+
+def _estimate_on(
+    target: "Target",
+) -> "Callable[[PointConfig, Workload | None, int], PointEstimate]":
+    from focus_bench.api.estimates import estimate_point
+
+    def estimate(
+        point: "PointConfig", workload: "Workload | None", max_steps: int
+    ) -> "PointEstimate":
+        budget = None
+        if target.hardware is not None:
+            budget = int(target.hardware.memory_bytes * point.engine.gpu_memory_utilization)
+        return estimate_point(point, workload, target, max_steps=max_steps, budget_bytes=budget)
+
+    return estimate

@@ -1,0 +1,223 @@
+"""The points of the paper's throughput parts, and how they become tables."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from focus_bench.bench.paper import parts_named
+from focus_bench.bench.paper_speed import (
+    SPANS,
+    SPEED_PARTS,
+    PaperSetup,
+    SpeedSetting,
+    gap_reasons,
+    speed_parts_named,
+    speed_settings,
+)
+from focus_bench.bench.paper_speed_parts import speed_part
+from focus_bench.core.errors import UsageError
+from focus_bench.core.records import RunRecord
+from focus_bench.core.workload import Provenance
+from focus_bench.report.distribution import Distribution
+from focus_bench.report.plots import LineChart
+from focus_bench.report.results import PointResult, result_of
+
+SETUP = PaperSetup()
+
+
+def test_parts_are_told_apart_and_run_in_order() -> None:
+    names = ["fig6", "table3", "table5"]
+    assert speed_parts_named(names) == ("table5", "fig6")
+    assert parts_named(names) == ("table3",)
+    assert (
+        speed_parts_named(["all-throughput"])
+        == SPEED_PARTS
+        == tuple(sorted(SPANS, key=SPEED_PARTS.index))
+    )
+    assert parts_named(["all-throughput"]) == ()
+    with pytest.raises(
+        UsageError, match=r"part: 'fig5'.*table3.*fig17.*all-quality, all-throughput"
+    ):
+        parts_named(["fig5"])
+
+
+def test_the_papers_settings() -> None:
+    def points(part: str) -> list[tuple[str, str, str, int, int, float]]:
+        return [
+            (
+                s.gpu,
+                s.dataset,
+                s.point.decode.policy,
+                s.point.scheduler.batch_size,
+                s.point.decode.block_length,
+                s.point.decode.alpha,
+            )
+            for s in speed_settings(part, SETUP)
+        ]
+
+    batches = (32, 64, 128, 256)
+    assert points("fig6") == [
+        ("a100-sxm4-80g", "sharegpt", policy, batch, 32, 1.5)
+        for batch in batches
+        for policy in ("baseline", "focus")
+    ]
+    assert [p[1:] for p in points("fig17")] == [p[1:] for p in points("fig6")]
+    assert {p[0] for p in points("fig17")} == {"h100-pcie"}
+    assert {p[4] for p in points("fig7")} == {16, 64}
+    assert len(points("fig15")) == len(batches) * (1 + 4)  # alpha is none of the baseline's
+    assert [p[1:4] for p in points("table7")] == [
+        (dataset, policy, 1)
+        for dataset in ("sharegpt", "wildchat", "math")
+        for policy in ("baseline", "focus")
+    ]
+
+
+def test_every_data_set_decodes_as_its_own_ratio_says_on_lengths_of_sharegpt() -> None:
+    found = {s.dataset: s.point for s in speed_settings("table5", SETUP)}
+    assert {d: p.acceptance.mean for d, p in found.items()} == {
+        "sharegpt": 2.351,
+        "wildchat": 2.385,
+        "math": 5.363,
+    }
+    for point in found.values():
+        assert point.workload.dataset == "synthetic"
+        assert point.workload.max_new_tokens == 2048
+        assert point.workload.num_prompts == 5000
+    own = PaperSetup(tokenizer="folder", paths={"math": "file.jsonl"})
+    read = {s.dataset: s.point.workload for s in speed_settings("table5", own)}
+    assert [(w.dataset, w.dataset_path) for w in read.values()] == [
+        ("sharegpt", ""),
+        ("wildchat", ""),
+        ("math", "file.jsonl"),
+    ]
+
+
+def test_few_requests_at_batch_1_and_rounds_of_128_positions_for_the_baseline() -> None:
+    assert {s.point.workload.num_prompts for s in speed_settings("table7", SETUP)} == {64}
+    in_rounds = PaperSetup(in_rounds=True)
+    rounds = {
+        (s.point.decode.policy, s.point.decode.block_length): s.point.scheduler.steps_per_round
+        for part in ("fig6", "fig7")
+        for s in speed_settings(part, in_rounds)
+    }
+    assert rounds == {
+        ("baseline", 16): 8,
+        ("baseline", 32): 4,
+        ("baseline", 64): 2,
+        ("focus", 16): 1,
+        ("focus", 32): 1,
+        ("focus", 64): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("setup", "words"),
+    [
+        ({"model": "llada2.0-mini"}, "--model: 'llada2.0-mini'.*LLaDA2.0-mini has no model here"),
+        ({"datasets": ("gsm8k",)}, "--dataset: 'gsm8k'.*sharegpt, wildchat, math"),
+        ({"num_requests": 0}, "--num-requests: 0"),
+        ({"paths": {"math": "x"}}, "--dataset-path: 'math'.*--tokenizer"),
+    ],
+)
+def test_what_is_refused(setup: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        PaperSetup(**setup)  # type: ignore[arg-type]
+
+
+def test_reasons_name_the_devices_only_where_it_is_not_calibrated() -> None:
+    assert len(gap_reasons("table5", SETUP, is_calibrated=False)) == 1
+    assert "roofline" in " ".join(gap_reasons("fig6", SETUP, is_calibrated=False))
+    assert "roofline" not in " ".join(gap_reasons("fig6", SETUP, is_calibrated=True))
+
+
+def predicted(setting: SpeedSetting) -> PointResult:
+    """450 tokens/s of the baseline, else 900, in 1,000 steps of 0.1 s, a tenth of it the host's."""
+    speed = 450 if setting.point.decode.policy == "baseline" else 900
+    nothing = np.zeros(0)
+    run = RunRecord(
+        source="predicted",
+        steps=(),
+        requests=(),
+        duration_s=100.0,
+        step_fed_tokens=0,
+        step_kept_tokens=0,
+        steps_per_block=nothing.astype(np.int64),
+        group_gaps_s=nothing,
+        block_latencies_s=nothing,
+        num_pages=1,
+    )
+    data = Provenance(dataset="synthetic", origin="synthetic", tokenizer="byte", synthetic=True)
+    result = result_of(setting.point, run, provenance=data, hardware=setting.gpu)
+    metrics = dataclasses.replace(
+        result.metrics,
+        total_output_tokens=speed * 100,
+        output_throughput=float(speed),
+        processed_per_decoded=3.0,
+        step_time_s=Distribution.of([0.1] * 1000),
+        step_shares=dataclasses.replace(result.metrics.step_shares, host=0.1),
+    )
+    return dataclasses.replace(result, metrics=metrics)
+
+
+def test_predictions_stand_beside_published_figures_but_fitted_ones_are_no_test() -> None:
+    def part(name: str, **options: object) -> list[dict[str, object]]:
+        made = speed_part(
+            name,
+            SETUP,
+            gpus=(),
+            hardware_of=lambda gpu: gpu,
+            result_of=predicted,
+            is_calibrated=False,
+            **options,  # type: ignore[arg-type]
+        )
+        return [dict(row) for row in made.table.rows]
+
+    rows = {(r["policy"], r["batch_size"]): r for r in part("fig6")}
+    assert rows["baseline", 32]["output_throughput_over_published"] == 0.5  # of 900
+    assert rows["focus", 256]["published_output_throughput"] == 2272
+    assert rows["focus", 256]["speedup"] == 2.0
+    assert rows["focus", 32]["published_output_throughput"] is None
+    assert rows["focus", 32]["throughput_host_added"] is None
+    ratios = {(r["policy"], r["dataset"]): r for r in part("table5")}
+    fitted = {key for key, row in ratios.items() if row["processed_per_decoded_is"] == "fitted"}
+    assert fitted == {
+        ("baseline", "sharegpt"),
+        ("baseline", "wildchat"),
+        ("baseline", "math"),
+        ("focus", "sharegpt"),
+    }
+    assert all(ratios[key]["processed_per_decoded_over_published"] is None for key in fitted)
+    assert ratios["focus", "math"]["processed_per_decoded_over_published"] == 3.0 / 2.69
+    at_1 = part("table7", host_step_s=0.1, is_host_fitted=True)
+    assert [r["output_throughput_is"] for r in at_1] == ["fitted", "beside"] * 3
+    # 90 s of the device and 1,000 steps of 0.1 s on top: 190 s for what took 100.
+    assert at_1[0]["throughput_host_added"] == pytest.approx(450 * 100 / 190)
+    assert [r["output_throughput_is"] for r in part("table7")] == ["beside"] * 6
+
+
+def test_charts_have_a_line_for_each_and_points_of_another_gpu_have_no_published_ones() -> None:
+    def labels(name: str, gpus: tuple[str, ...] = ()) -> list[str]:
+        made = speed_part(
+            name,
+            SETUP,
+            gpus=gpus,
+            hardware_of=lambda gpu: gpu,
+            result_of=lambda s: predicted(s) if s.point.scheduler.batch_size != 64 else None,
+            is_calibrated=False,
+        )
+        assert isinstance(made.chart, LineChart)
+        for series in made.chart.series:
+            assert 64.0 not in series.x or "published" in series.label
+        return [series.label for series in made.chart.series]
+
+    assert labels("fig6") == [
+        "baseline, predicted",
+        "baseline, published",
+        "focus, predicted",
+        "focus, published",
+    ]
+    assert labels("fig6", ("h200",)) == ["baseline, predicted", "focus, predicted"]
+    assert labels("fig7")[0] == "baseline B 16, predicted"
+    assert labels("fig15")[1] == "focus alpha 1.2, predicted"
+    assert "focus, published" in labels("table7")

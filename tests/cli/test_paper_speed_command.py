@@ -1,0 +1,98 @@
+"""The throughput parts of focus-bench paper: files, labels, what is shared, what is refused."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from focus_bench.cli.main import main
+
+FEW = ["--num-requests", "3", "--no-plots"]
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    with file.open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_parts_share_their_points_and_a_second_call_simulates_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "paper"
+    arguments = ["--output-dir", str(folder), "--num-requests", "3"]
+    assert main(["paper", "fig8", "fig6", *arguments]) == 0
+    out, err = capsys.readouterr()
+    assert "[12/12]" in err  # all of Fig. 6 is in Fig. 8
+    words = " ".join(out.split())
+    assert "published: arXiv 2601.23278, SDAR-8B-Chat" in words
+    assert "synthetic acceptance (synthetic:sharegpt=2.351" in words
+    assert "uncalibrated datasheet roofline (NVIDIA A100-SXM4-80GB)" in words
+    for reason in ("gap, decoding", "gap, lengths", "gap, device", "gap, host"):
+        assert reason in words
+    rows = rows_of(folder / "fig6.csv")
+    assert len(rows) == 8
+    assert {row["source"] for row in rows} == {"predicted"}
+    assert [r["published_output_throughput"] for r in rows if r["policy"] == "focus"] == [
+        *("", "", ""),
+        "2272.0",
+    ]
+    assert all("synthetic acceptance" in row["notes"] for row in rows)
+    for kind in ("png", "svg"):
+        assert (folder / f"fig8.{kind}").stat().st_size > 0
+    assert len(rows_of(folder / "predicted" / "summary.csv")) == 12
+    assert main(["paper", "fig6", "--resume", *arguments]) == 0
+    assert capsys.readouterr().err.count("skipped") == 8
+
+
+def test_another_host_is_a_labelled_assumption_and_slower(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for host in ("ours", "lmdeploy-eager"):
+        folder = tmp_path / host
+        arguments = ["--host-profile", host, "--output-dir", str(folder), *FEW]
+        assert main(["paper", "table7", *arguments]) == 0
+        words = " ".join(capsys.readouterr().out.split())
+        assert ("an assumption (at least 36.6 ms a step" in words) == (host != "ours")
+        rows = rows_of(folder / "table7.csv")
+        found.append([float(row["output_throughput"]) for row in rows])
+        assert rows[0]["hardware"] == "a100-sxm4-80g" + ("" if host == "ours" else f"+{host}")
+        assert rows[0]["output_throughput_is"] == ("beside" if host == "ours" else "fitted")
+    assert all(ours > eager for ours, eager in zip(*found, strict=True))
+
+
+def test_a_dry_run_lists_the_points_and_runs_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    arguments = ["--gpu", "h200,b200", "--dry-run", "--output-dir", str(folder), *FEW]
+    assert main(["paper", "table5", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert out.count("6 points") == 2
+    assert "predicted on b200" in out
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fig6", "--model", "llada2.0-mini"], "LLaDA2.0-mini has no model here yet"),
+        (["fig6", "--dataset", "gsm8k"], "--dataset: 'gsm8k'"),
+        (["fig6", "--gpu", "v100"], "--gpu: 'v100'"),
+        (["fig6", "--host-profile", "vllm"], "--host-profile: 'vllm'"),
+        (["fig6", "--host-step-ms", "20"], "--host-step-ms: 20"),
+        (["fig6", "--host-step-ms", "x"], "--host-step-ms: 'x'"),
+        (["fig6", "--dataset-path", "math"], "--dataset-path: 'math'"),
+        (["fig6", "--num-requests", "0"], "--num-requests: 0"),
+        (["fig6", "--resume"], "--resume: 'no --output-dir'"),
+        (["table3", "fig6", "--model", "focus-tiny"], "--model: 'focus-tiny'"),
+    ],
+)
+def test_usage_errors_are_one_line_and_nothing_runs(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert out == ""
