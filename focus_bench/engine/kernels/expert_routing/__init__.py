@@ -1,0 +1,1 @@
+"""Routing of a mixture of experts: the choice for each token, and the sort by expert."""

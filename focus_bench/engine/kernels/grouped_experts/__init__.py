@@ -1,0 +1,1 @@
+"""Feed-forward of a mixture of experts: grouped products and their sum."""
