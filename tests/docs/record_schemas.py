@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -22,7 +22,10 @@ from focus_bench.core.calibration import (
     CalibrationSamples,
     dimensions_of,
 )
+from focus_bench.core.gpu_profile_file import KIND as GPU_KIND
 from focus_bench.core.model_spec import PRESETS
+from focus_bench.core.op_curves import CEILINGS, CURVES, STEP_MODES, GpuCalibration, OpCurve
+from focus_bench.core.op_curves import PROFILE_SCHEMA_VERSION as GPU_PROFILE_SCHEMA_VERSION
 from focus_bench.core.records import FINISH_REASONS, SCHEMA_VERSION, SOURCES
 from focus_bench.report import folder, quality_folder
 from focus_bench.report.failures import FailureFile
@@ -69,10 +72,17 @@ _COLUMN_TYPES: dict[str, Schema] = {
 
 
 class _Definitions(dict[str, Schema]):
-    """$defs of one file: a schema for each dataclass met, with its docstring as description."""
+    """$defs of one file: a schema for each dataclass met, with its docstring as description.
+
+    `has_infinity`: numbers may be texts, as report.codec writes infinity.
+    """
+
+    def __init__(self, *, has_infinity: bool = True) -> None:
+        super().__init__()
+        self._has_infinity = has_infinity
 
     def of(self, hint: Any) -> Schema:
-        """The schema of values that have this type hint, as report.codec writes them."""
+        """The schema of values that have this type hint."""
         if dataclasses.is_dataclass(hint):
             name = getattr(hint, "__name__", "").lstrip("_")
             if name not in self:
@@ -80,6 +90,8 @@ class _Definitions(dict[str, Schema]):
                 self[name] = self.record(hint)
             return {"$ref": f"#/$defs/{name}"}
         if hint in _SIMPLE:
+            if hint is float and not self._has_infinity:
+                return {"type": "number"}
             if hint is float:
                 self["number"] = _NUMBER
             return _SIMPLE[hint]
@@ -188,27 +200,75 @@ def quality_file() -> Schema:
     return _file("quality.json of eval", _object(body), {"number": _NUMBER})
 
 
-def profile_file() -> Schema:
-    """A cost profile, from the dataclasses that read and write it."""
-    definitions = _Definitions()
-    profile = definitions.record(Profile)
-    samples = definitions[CalibrationSamples.__name__]
-    fields = samples["properties"]
+def _number_arrays(names: Iterable[str], item: Schema) -> Schema:
+    return _object({name: {"type": "array", "items": item} for name in names})
 
-    def arrays(names: tuple[str, ...], item: Schema) -> Schema:
-        return _object({name: {"type": "array", "items": item} for name in names})
 
-    fields["counts"] = arrays(COUNT_NAMES, {"type": "integer", "minimum": 0})
-    fields["seconds"] = arrays(TIMED_PARTS, {"type": "number", "minimum": 0})
+def _dimensions() -> Schema:
     dimensions = dimensions_of(next(iter(PRESETS.values())))
-    fields["dimensions"] = _object({name: _SIMPLE[type(v)] for name, v in dimensions.items()})
-    definitions[CalibrationSamples.__name__] = {
+    return _object({name: _SIMPLE[type(value)] for name, value in dimensions.items()})
+
+
+def _samples(definitions: _Definitions) -> Schema:
+    """Measured steps, as CalibrationSamples writes them."""
+    definitions.of(CalibrationSamples)
+    samples = definitions[CalibrationSamples.__name__]
+    fields = samples["properties"] | {
+        "counts": _number_arrays(COUNT_NAMES, {"type": "integer", "minimum": 0}),
+        "seconds": _number_arrays(TIMED_PARTS, {"type": "number", "minimum": 0}),
+        "dimensions": _dimensions(),
+    }
+    return {
         "description": samples["description"],
         **_object({"schema_version": {"const": SAMPLES_SCHEMA_VERSION}, **fields}),
     }
+
+
+def profile_file() -> Schema:
+    """A cost profile of steps, from the dataclasses that read and write it."""
+    definitions = _Definitions(has_infinity=False)
+    profile = definitions.record(Profile)
+    definitions[CalibrationSamples.__name__] = _samples(definitions)
     versioned = {"schema_version": {"const": PROFILE_SCHEMA_VERSION}, **profile["properties"]}
     body = {"description": profile["description"], **_object(versioned)}
-    return _file("a cost profile of calibrate", body, definitions)
+    return _file("a cost profile of calibrate, schema 1: steps of a CPU", body, definitions)
+
+
+def gpu_profile_file() -> Schema:
+    """A cost profile of a GPU's operations."""
+    definitions = _Definitions(has_infinity=False)
+    profile = definitions.record(GpuCalibration)
+    definitions[CalibrationSamples.__name__] = _samples(definitions)
+    curve = definitions.pop(OpCurve.__name__)
+    shapes = {name: _curve(curve, kind.axes, kind.call) for name, kind in CURVES.items()}
+    properties = profile["properties"] | {
+        "dimensions": _dimensions(),
+        "ceilings": _object({n: {"type": "number", "exclusiveMinimum": 0} for n in CEILINGS}),
+        "curves": {**_object(shapes), "additionalProperties": True},
+        "steps": _object({mode: definitions.of(CalibrationSamples) for mode in STEP_MODES}),
+    }
+    head = {"schema_version": {"const": GPU_PROFILE_SCHEMA_VERSION}, "kind": {"const": GPU_KIND}}
+    body = {"description": profile["description"], **_object(head | properties)}
+    return _file("a cost profile, schema 2: operations of a GPU", body, definitions)
+
+
+def _curve(record: Schema, axes: tuple[str, ...], call: str) -> Schema:
+    """One of CURVES in a file, where its name is its key."""
+    fields = {name: value for name, value in record["properties"].items() if name != "name"}
+    seconds = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 1}
+    point = {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 0},
+        "minItems": len(axes),
+        "maxItems": len(axes),
+    }
+    own = {
+        "axes": {"const": list(axes)},
+        "points": {"type": "array", "items": point, "minItems": 1},
+        "seconds": seconds,
+        "spread": seconds,
+    }
+    return {"description": f"Seconds of one call: {call}.", **_object(fields | own)}
 
 
 def trace_file() -> Schema:
@@ -257,6 +317,7 @@ def all_schemas() -> dict[str, Schema]:
         ),
         "answer": record_file("a line of points/*.answers.jsonl", Answer),
         "profile": profile_file(),
+        "gpu-profile": gpu_profile_file(),
         "trace": trace_file(),
     }
 

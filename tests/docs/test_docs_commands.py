@@ -4,23 +4,33 @@ values are allowed, and the words of `focus-bench COMMAND` within sentences are 
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from doc_text import DOCS, PAGES, Command, commands, inline_commands
 
+from focus_bench.cli.backend_options import backend_of, outside_flags
 from focus_bench.cli.main import app
+from focus_bench.cli.points import points_from_flags
+from focus_bench.cli.sweep_options import PointFlags, RunFlags, SimulateFlags
+from focus_bench.core.hardware import HARDWARE
+from focus_bench.core.model_spec import DEFAULT_MODEL
+from focus_bench.workloads.loader import DATASETS
 
 PRINTED = [command for page in PAGES for command in commands(page)]
 NAMED = [command for page in PAGES for command in inline_commands(page)]
 GROUP = typer.main.get_command(app)
+# Those of extending.md need its changes; test_docs_extending runs them.
+SWEEPS = [c for c in PRINTED if c.arguments[0] in ("run", "simulate") and c.page != "extending.md"]
 
 
-def parse(command: Command) -> None:
-    """Parse a call as the program would, up to running it."""
+def parse(command: Command) -> dict[str, Any]:
+    """Parse a call as the program would, up to running it; the values by the flags' names."""
     name, *rest = command.arguments
     assert name in GROUP.commands, f"no command {name}"
-    GROUP.commands[name].make_context(name, list(rest))
+    values = GROUP.commands[name].make_context(name, list(rest)).params
+    return {key: None if value == () else value for key, value in values.items()}
 
 
 def options_of(name: str) -> set[str]:
@@ -36,6 +46,23 @@ def test_the_pages_print_commands() -> None:
 @pytest.mark.parametrize("command", PRINTED, ids=str)
 def test_a_printed_command_parses(command: Command) -> None:
     parse(command)
+
+
+@pytest.mark.parametrize("command", SWEEPS, ids=str)
+def test_values_of_a_printed_sweep_are_allowed(command: Command) -> None:
+    """Policies, models, data sets, hardware and numbers, beyond the names of the flags."""
+    values = parse(command)
+    if "/" in values["model"]:  # the reader's own folder
+        values["model"] = DEFAULT_MODEL
+    flags: PointFlags
+    if command.arguments[0] == "run":
+        flags = RunFlags(**values)
+        flags = outside_flags(flags) if backend_of(flags).is_outside else flags
+    else:
+        flags = SimulateFlags(**values)
+        assert set((flags.gpu or "cpu").split(",")) <= {"cpu", *HARDWARE}
+    assert set(flags.dataset.split(",")) <= set(DATASETS)
+    assert points_from_flags(flags, simulated=command.arguments[0] == "simulate")
 
 
 @pytest.mark.parametrize("command", NAMED, ids=str)

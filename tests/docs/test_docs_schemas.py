@@ -5,11 +5,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 from record_schemas import SCHEMAS, all_schemas, schema_path, schema_text
 
-from focus_bench.sim.calibration import bundled_profiles, load_profile
+from focus_bench.core.calibration import dimensions_of
+from focus_bench.core.gpu_profile_file import is_gpu_calibration, save_gpu_calibration
+from focus_bench.core.model_spec import PRESETS
+from focus_bench.core.op_curves import CEILINGS, CURVES, STEP_MODES, GpuCalibration, OpCurve
+from focus_bench.sim.calibration import bundled_profiles, get_profile
 
 NAMES = tuple(all_schemas())
 
@@ -77,11 +82,45 @@ def test_files_of_eval(evaluated: Path) -> None:
 
 
 @pytest.mark.parametrize("name", bundled_profiles())
-def test_packaged_profiles_and_what_is_written_now(name: str, tmp_path: Path) -> None:
-    path = bundled_profiles()[name]
-    assert errors("profile", read(path)) == []
-    load_profile(path).save(tmp_path / "again.json")
-    assert errors("profile", read(tmp_path / "again.json")) == []
+def test_packaged_profiles(name: str) -> None:
+    profile = read(bundled_profiles()[name])
+    assert errors("gpu-profile" if is_gpu_calibration(profile) else "profile", profile) == []
+
+
+def test_profiles_as_they_are_written_now(tmp_path: Path) -> None:
+    steps = get_profile("cpu")
+    steps.save(tmp_path / "steps.json")
+    assert errors("profile", read(tmp_path / "steps.json")) == []
+    operations = GpuCalibration(
+        device="NVIDIA H200",
+        date="2026-01-01",
+        settings={"torch": "2.11.0"},
+        model="sdar-8b",
+        dimensions=dimensions_of(PRESETS["sdar-8b"]),
+        kernel_revision="0123",
+        duration_s=60.0,
+        curves={
+            name: OpCurve(
+                name=name,
+                axes=kind.axes,
+                points=np.array([[8.0] * len(kind.axes), [16.0] * len(kind.axes)]),
+                seconds=np.array([1e-5, 1.5e-5]),
+                spread=np.array([0.01, 0.0]),
+                held_out_p50=None,
+                held_out_max=None,
+            )
+            for name, kind in CURVES.items()
+        },
+        ceilings=dict.fromkeys(CEILINGS, 1e12),
+        steps={mode: steps.samples for mode in STEP_MODES},
+    )
+    save_gpu_calibration(operations, tmp_path / "operations.json")
+    written = read(tmp_path / "operations.json")
+    assert errors("gpu-profile", written) == []
+    assert errors("profile", written)
+    written["curves"]["attention_decode"]["points"][1].pop()
+    (found,) = errors("gpu-profile", written)
+    assert found.startswith("$.curves.attention_decode.points[1]: ")
 
 
 def test_what_is_not_such_a_file_does_not_pass(measured: Path) -> None:
