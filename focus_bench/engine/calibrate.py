@@ -5,7 +5,7 @@ Runs random prompts only, never a user's workload; fitting is the simulator's bu
 
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ from focus_bench.decoding.acceptance import (
     DEFAULT_IMPORTANCE_TAU,
     PRESET_BLOCK_LENGTH,
 )
+from focus_bench.engine.memory import release_memory
 from focus_bench.engine.models.base import BlockDiffusionModel
 from focus_bench.engine.runner import device_settings, run_point, warm_up
 from focus_bench.scheduling.plan import Outcome, Plan
@@ -41,10 +42,11 @@ from focus_bench.scheduling.step_shape import step_shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
+class ShortRun:
     """One small run: `prompts` lengths in tokens, each request's output length.
 
     With `num_pages` (of 64 tokens) fewer than the requests need, some are preempted.
+    `cuda_graphs` as in EngineConfig.
     """
 
     policy: str
@@ -52,9 +54,10 @@ class _Run:
     prompts: tuple[int, ...]
     output_tokens: int
     num_pages: int | None = None
+    cuda_graphs: str = "auto"
 
 
-def _spread(count: int, low: int, high: int) -> tuple[int, ...]:
+def spread(count: int, low: int, high: int) -> tuple[int, ...]:
     """Lengths from `low` to `high`, evenly spread in their logarithms."""
     return tuple(int(n) for n in np.geomspace(low, high, count).round())
 
@@ -64,27 +67,27 @@ def _spread(count: int, low: int, high: int) -> tuple[int, ...]:
 # than slots, so that pages are handed on and a sequence's lie scattered, as in a long run. The
 # outputs of wide batches are short: a step of theirs takes long and tells as much as one.
 _RUNS = (
-    _Run(policy="baseline", batch_size=3, prompts=_spread(7, 20, 2500), output_tokens=16),
-    _Run(policy="focus", batch_size=12, prompts=_spread(22, 10, 1500), output_tokens=24),
-    _Run(policy="baseline", batch_size=40, prompts=_spread(44, 8, 400), output_tokens=7),
-    _Run(
+    ShortRun(policy="baseline", batch_size=3, prompts=spread(7, 20, 2500), output_tokens=16),
+    ShortRun(policy="focus", batch_size=12, prompts=spread(22, 10, 1500), output_tokens=24),
+    ShortRun(policy="baseline", batch_size=40, prompts=spread(44, 8, 400), output_tokens=7),
+    ShortRun(
         policy="delayed-cache-neighbor",
         batch_size=6,
         prompts=(60,) * 8,
         output_tokens=40,
         num_pages=8,
     ),
-    _Run(policy="focus", batch_size=40, prompts=_spread(56, 8, 200), output_tokens=18),
-    _Run(
+    ShortRun(policy="focus", batch_size=40, prompts=spread(56, 8, 200), output_tokens=18),
+    ShortRun(
         policy="delayed-cache-neighbor",
         batch_size=24,
-        prompts=_spread(30, 20, 200),
+        prompts=spread(30, 20, 200),
         output_tokens=22,
     ),
-    _Run(policy="baseline", batch_size=12, prompts=_spread(16, 30, 900), output_tokens=12),
-    _Run(policy="focus", batch_size=3, prompts=_spread(8, 40, 3200), output_tokens=30),
-    _Run(policy="focus", batch_size=24, prompts=_spread(30, 33, 600), output_tokens=18),
-    _Run(policy="baseline", batch_size=1, prompts=(31,), output_tokens=24),
+    ShortRun(policy="baseline", batch_size=12, prompts=spread(16, 30, 900), output_tokens=12),
+    ShortRun(policy="focus", batch_size=3, prompts=spread(8, 40, 3200), output_tokens=30),
+    ShortRun(policy="focus", batch_size=24, prompts=spread(30, 33, 600), output_tokens=18),
+    ShortRun(policy="baseline", batch_size=1, prompts=(31,), output_tokens=24),
 )
 
 
@@ -94,22 +97,23 @@ def measure(
     seconds: float = 15.0,
     seed: int = 0,
     clock: Callable[[], float] = time.monotonic,
+    runs: Sequence[ShortRun] = _RUNS,
 ) -> CalibrationSamples:
-    """Measure every kind of step at least once, then again in the same order for `seconds`.
+    """Measure every step of `runs` at least once, then again in the same order for `seconds`.
 
     The runs are deterministic, so each step is measured once a round; the median over the rounds
     is kept, which outlasts a disturbance that is shorter than half of them.
     """
     check_range("--seconds", seconds, low=0.0)
-    runs = [(_point(run, seed), _workload(model, run, seed)) for run in _RUNS]
-    runs = [(point, workload) for point, workload in runs if workload.requests]
-    warm_up(model, runs[0][0])
+    served = [(_point(run, seed), _workload(model, run, seed)) for run in runs]
+    served = [(point, workload) for point, workload in served if workload.requests]
+    warm_up(model, served[0][0])
     begin = clock()
     rounds: list[list[tuple[StepCounts, dict[str, float]]]] = []
     round_s = 0.0
     while not rounds or clock() - begin + round_s <= seconds:
         round_begin = clock()
-        rounds.append([step for run in runs for step in _measure_run(model, *run)])
+        rounds.append([step for run in served for step in _measure_run(model, *run)])
         round_s = clock() - round_begin
     steps = [
         (same[0][0], {p: float(np.median([t[p] for _, t in same])) for p in TIMED_PARTS})
@@ -133,6 +137,8 @@ def _measure_run(
     model: BlockDiffusionModel, point: PointConfig, workload: Workload
 ) -> list[tuple[StepCounts, dict[str, float]]]:
     """Counts and seconds per part of every step of one run."""
+    if model.device.type == "cuda":
+        release_memory()  # of the last run's pages
     seen: list[tuple[Plan, Outcome]] = []
     record, _ = run_point(
         model, point, workload, on_step=lambda plan, outcome: seen.append((plan, outcome))
@@ -164,7 +170,7 @@ def _seconds_per_part(record: RunRecord) -> list[dict[str, float]]:
     return parts
 
 
-def _point(run: _Run, seed: int) -> PointConfig:
+def _point(run: ShortRun, seed: int) -> PointConfig:
     return PointConfig(
         decode=DecodeConfig(policy=run.policy, block_length=PRESET_BLOCK_LENGTH),
         acceptance=AcceptanceConfig(kind="synthetic", mean=2.5),
@@ -172,12 +178,12 @@ def _point(run: _Run, seed: int) -> PointConfig:
             kind="synthetic", tau=DEFAULT_IMPORTANCE_TAU, noise=DEFAULT_IMPORTANCE_NOISE
         ),
         scheduler=SchedulerConfig(batch_size=run.batch_size, num_pages=run.num_pages),
-        engine=EngineConfig(model="measured"),
+        engine=EngineConfig(model="measured", cuda_graphs=run.cuda_graphs),
         seed=seed,
     )
 
 
-def _workload(model: BlockDiffusionModel, run: _Run, seed: int) -> Workload:
+def _workload(model: BlockDiffusionModel, run: ShortRun, seed: int) -> Workload:
     """Random prompts in random order; those that the model's positions cannot take are left out."""
     spec = model.spec
     rng = generator(seed, f"calibrate/{run.policy}/{run.batch_size}")

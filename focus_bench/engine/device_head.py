@@ -52,18 +52,23 @@ class DeviceHead:
 
         `uniforms[R]` in [0, 1) where the temperature is above 0.
         """
+        tokens, confidence = self.compute(hidden, rows, uniforms)
+        self._tokens[: len(rows)].copy_(tokens, non_blocking=True)
+        self._confidence[: len(rows)].copy_(confidence, non_blocking=True)
+
+    def compute(
+        self, hidden: Tensor, rows: Tensor, uniforms: npt.NDArray[np.float64] | None
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens and confidences [R] on the device; arguments as of `draw`."""
         needed = hidden.index_select(0, rows)
         draws = None
         if uniforms is not None:
             draws = torch.from_numpy(uniforms).to(hidden.device)
         if self._filters:  # filters need whole distributions: rows in chunks, not the vocabulary
-            tokens, confidence = sample_rows(self._model, needed, self._sampling, draws)
-        else:
-            tokens, confidence = unmask_head(
-                self._stack.normed(needed), self._stack.head, config=self._config, uniforms=draws
-            )
-        self._tokens[: len(rows)].copy_(tokens, non_blocking=True)
-        self._confidence[: len(rows)].copy_(confidence, non_blocking=True)
+            return sample_rows(self._model, needed, self._sampling, draws)
+        return unmask_head(
+            self._stack.normed(needed), self._stack.head, config=self._config, uniforms=draws
+        )
 
     def read(self, num_rows: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """Tokens and confidences [R] of the last draw, once the device has got there."""
