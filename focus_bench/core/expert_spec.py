@@ -3,6 +3,7 @@
 Knows no weights and no attention; ModelSpec holds one where a model has experts.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,10 @@ class ExpertSpec:
     def token_width(self) -> int:
         """Feed-forward channels that one token goes through, shared ones included."""
         return self.experts_per_token * self.expert_size + self.shared_size
+
+    def replace(self, **changes: Any) -> "ExpertSpec":
+        """A copy with some fields changed (validated again)."""
+        return dataclasses.replace(self, **changes)
 
     def router_params(self, hidden_size: int) -> int:
         """Parameters of one layer's router, all of ROUTER_BYTES."""

@@ -5,7 +5,6 @@ norm, a dense first layer, sigmoid router with groups and bias, shared expert; i
 other names. Weights are random, router biases and norms included.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from transformers import (
 
 from focus_bench.core.expert_spec import ExpertSpec
 from focus_bench.core.model_spec import ModelSpec
+from focus_bench.engine.device import torch_dtype
 from focus_bench.engine.models.families import family_of
 from focus_bench.engine.models.moe import MoeModel
 
@@ -198,7 +198,9 @@ def moe_model(reference: Qwen3MoeForCausalLM | Glm4MoeForCausalLM, **spec_change
     else:
         spec, tensors = glm4_moe_spec(reference), llada2_tensors(reference)
     spec = spec.replace(**{"stop_token_ids": (), **spec_changes})
-    build: Callable[..., Any] = family_of(spec).build
-    model = build(spec, lambda name: tensors[name])
+    family, dtype = family_of(spec), torch_dtype(spec.dtype)
+    model = family.build(
+        spec, lambda n: tensors[n] if family.keeps_float32(n) else tensors[n].to(dtype)
+    )
     assert isinstance(model, MoeModel)
     return model

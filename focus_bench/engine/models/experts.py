@@ -73,7 +73,7 @@ def route(
 
 def _best_groups_only(scores: Tensor, spec: ExpertSpec) -> Tensor:
     """`scores` [T, E] with -inf outside of the best groups of consecutive experts."""
-    grouped = scores.view(-1, spec.num_groups, spec.group_size)
+    grouped = scores.view(len(scores), spec.num_groups, spec.group_size)
     group_scores = grouped.topk(2, dim=-1).values.sum(dim=-1)
     dropped = torch.ones_like(group_scores, dtype=torch.bool)
     dropped.scatter_(-1, _best(group_scores, spec.num_kept_groups), False)
