@@ -240,11 +240,20 @@ def gpu_profile_file() -> Schema:
     profile = definitions.record(GpuCalibration)
     definitions[CalibrationSamples.__name__] = _samples(definitions)
     curve = definitions.pop(OpCurve.__name__)
-    shapes = {name: _curve(curve, kind.axes, kind.call) for name, kind in CURVES.items()}
+    for num_axes in sorted({len(kind.axes) for kind in CURVES.values()}):
+        definitions[_curve_name(num_axes)] = _curve(curve, num_axes)
+    curves = {
+        name: {
+            "description": f"Seconds of one call: {kind.call}.",
+            "$ref": f"#/$defs/{_curve_name(len(kind.axes))}",
+            "properties": {"axes": {"const": list(kind.axes)}},
+        }
+        for name, kind in CURVES.items()
+    }
     properties = profile["properties"] | {
         "dimensions": _dimensions(),
         "ceilings": _object({n: {"type": "number", "exclusiveMinimum": 0} for n in CEILINGS}),
-        "curves": {**_object(shapes), "additionalProperties": True},
+        "curves": {**_object(curves), "additionalProperties": True},
         "steps": _object({mode: definitions.of(CalibrationSamples) for mode in STEP_MODES}),
     }
     head = {"schema_version": {"const": GPU_PROFILE_SCHEMA_VERSION}, "kind": {"const": GPU_KIND}}
@@ -252,23 +261,22 @@ def gpu_profile_file() -> Schema:
     return _file("a cost profile, schema 2: operations of a GPU", body, definitions)
 
 
-def _curve(record: Schema, axes: tuple[str, ...], call: str) -> Schema:
-    """One of CURVES in a file, where its name is its key."""
+def _curve_name(num_axes: int) -> str:
+    return f"curve_of_{num_axes}_axes"
+
+
+def _curve(record: Schema, num_axes: int) -> Schema:
+    """A curve in a file, where its name is its key."""
     fields = {name: value for name, value in record["properties"].items() if name != "name"}
     seconds = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 1}
     point = {
         "type": "array",
         "items": {"type": "integer", "minimum": 0},
-        "minItems": len(axes),
-        "maxItems": len(axes),
+        "minItems": num_axes,
+        "maxItems": num_axes,
     }
-    own = {
-        "axes": {"const": list(axes)},
-        "points": {"type": "array", "items": point, "minItems": 1},
-        "seconds": seconds,
-        "spread": seconds,
-    }
-    return {"description": f"Seconds of one call: {call}.", **_object(fields | own)}
+    points = {"type": "array", "items": point, "minItems": 1}
+    return _object(fields | {"points": points, "seconds": seconds, "spread": seconds})
 
 
 def trace_file() -> Schema:

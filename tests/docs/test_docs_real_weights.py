@@ -10,7 +10,7 @@ import pytest
 from doc_text import DOCS, commands, table
 
 from focus_bench.cli.main import main
-from focus_bench.report import paper_published
+from focus_bench.report import paper_published, paper_published_speed
 
 PAGE = DOCS / "real-weights.md"
 FOLDER = Path("models") / "SDAR-8B-Chat-b32"
@@ -46,3 +46,17 @@ def test_published_quality_is_that_of_the_reports() -> None:
         assert [float(score) for score in scores] == [
             published[paper_published.SDAR, name] for name in paper_published.BENCHMARKS
         ]
+
+
+def test_published_speed_is_that_of_the_reports() -> None:
+    processed = paper_published_speed.PROCESSED_PER_DECODED
+    for dataset, baseline, focus in table(PAGE, "Published processed/decoded"):
+        assert float(baseline) == processed["baseline"][dataset.lower()]
+        assert float(focus) == processed["focus"][dataset.lower()]
+    at_one = paper_published_speed.THROUGHPUT_BATCH_1
+    rows = [row for row in table(PAGE, "Published throughput") if "(Table 7)" in row[0]]
+    assert len(rows) == len(paper_published_speed.DATASETS)
+    for what, baseline, focus in rows:
+        dataset = what.split(",")[0].lower()
+        assert baseline == f"{at_one['baseline'][dataset]} tok/s"
+        assert focus == f"{at_one['focus'][dataset]} tok/s"
