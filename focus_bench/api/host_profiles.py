@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from focus_bench.core.costs import StepShape
 from focus_bench.core.errors import UsageError, check_choice, check_range
 from focus_bench.core.records import StepTiming
-from focus_bench.report.paper_published import SOURCE
+from focus_bench.report.paper_published import SDAR, SOURCE
 from focus_bench.report.paper_published_speed import (
     BLOCK_LENGTH,
     PROCESSED_PER_DECODED,
@@ -49,11 +49,14 @@ class HostProfile:
         )
 
 
-def host_profile(name: str, *, step_ms: float | None = None) -> HostProfile | None:
+def host_profile(
+    name: str, *, model: str = SDAR, step_ms: float | None = None
+) -> HostProfile | None:
     """What --host-profile names; None for "ours", whose host time is the cost model's own.
 
     "lmdeploy-eager" is the paper's baseline at batch 1, where its device idles: `step_ms`, else
-    what the paper's figures imply. Raises UsageError for other names, and for seconds of "ours".
+    what the paper's figures of `model` (its name there) imply. Raises UsageError for other names,
+    and for seconds of "ours".
     """
     check_choice("--host-profile", name, HOST_PROFILES)
     if name == OURS:
@@ -65,30 +68,35 @@ def host_profile(name: str, *, step_ms: float | None = None) -> HostProfile | No
         return HostProfile(name=name, step_s=step_ms / 1e3, source="as the caller states it")
     return HostProfile(
         name=name,
-        step_s=fmean(published_step_s().values()),
-        source=f"fitted to the baseline of Table 7 in {SOURCE}: B / (processed per decoded * "
+        step_s=fmean(published_step_s(model).values()),
+        source=f"fitted to {model}'s baseline in Table 7 of {SOURCE}: B / (processed per decoded * "
         "tokens per second), mean of its data sets",
     )
 
 
-def published_step_s() -> dict[str, float]:
-    """Seconds of one forward of the paper's baseline at batch 1, by data set.
+def published_step_s(model: str) -> dict[str, float]:
+    """Seconds of one forward of the paper's baseline at batch 1, by data set; `model`: the paper's
+    name.
 
     Every forward of the baseline processes B positions, so Table 5's ratio says how many tokens a
     forward decodes, and Table 7's throughput how many forwards a second has.
     """
+    ratios = PROCESSED_PER_DECODED[model]["baseline"]
     return {
-        dataset: BLOCK_LENGTH / (PROCESSED_PER_DECODED["baseline"][dataset] * throughput)
-        for dataset, throughput in THROUGHPUT_BATCH_1["baseline"].items()
+        dataset: BLOCK_LENGTH / (ratios[dataset] * throughput)
+        for dataset, throughput in THROUGHPUT_BATCH_1[model]["baseline"].items()
     }
 
 
-# What --host-profile ours leaves out.
-PUBLISHED_HOST = (
-    "gap, host: the paper ran without CUDA graphs (F.1); its baseline's forward at batch 1 took "
-    + ", ".join(f"{1e3 * s:.1f} ms ({name})" for name, s in published_step_s().items())
-    + f" by its Tables 5 and 7, which --host-profile {OURS} does not have: see {LMDEPLOY_EAGER}"
-)
+def published_host(model: str) -> str:
+    """What --host-profile ours leaves out, in words."""
+    steps = published_step_s(model).items()
+    listed = ", ".join(f"{1e3 * seconds:.1f} ms ({dataset})" for dataset, seconds in steps)
+    return (
+        "gap, host: the paper ran without CUDA graphs (F.1); its baseline's forward at batch 1 "
+        f"took {listed} by its Tables 5 and 7, which --host-profile {OURS} does not have: see "
+        f"{LMDEPLOY_EAGER}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from focus_bench.bench.paper_parts import Part
 from focus_bench.bench.paper_speed import (
+    MODELS,
     SPANS,
     PaperSetup,
     SpeedSetting,
@@ -25,8 +26,8 @@ from focus_bench.report.paper_speed import RATIO, THROUGHPUT, SpeedRow, basis_li
 from focus_bench.report.plots import LineChart, Series
 from focus_bench.report.results import PointResult
 
-# The data set whose published ratio FOCUS's synthetic importance was fitted to.
-_FITTED_FOR_FOCUS = "sharegpt"
+# The model and data set whose published ratio FOCUS's synthetic importance was fitted to.
+_FITTED_FOR_FOCUS = ("sdar-8b", "sharegpt")
 
 
 def speed_part(
@@ -52,7 +53,7 @@ def speed_part(
     ]
     reasons = gap_reasons(part, setup, is_calibrated=is_calibrated)
     notes = [*_findings(part, rows), *reasons, *lines]
-    table = speed_table(part, SPANS[part].title, rows, notes)
+    table = speed_table(part, SPANS[part].title, rows, notes, model=setup.published_model)
     found = [row.result for row in rows if row.result is not None]
     footer = "; ".join((*basis_lines(found), f"published: {SOURCE}"))
     return Part(table=table, chart=_chart(part, rows, footer))
@@ -97,6 +98,7 @@ def _published(part: str, setting: SpeedSetting) -> PublishedSpeed:
         return PublishedSpeed()
     return published_speed(
         part,
+        model=MODELS[setting.point.engine.model],
         policy=_policy(setting),
         dataset=setting.dataset,
         batch=setting.point.scheduler.batch_size,
@@ -109,7 +111,9 @@ def _fitted(part: str, setting: SpeedSetting, is_host_fitted: bool) -> frozenset
     of_baseline = decode.policy == "baseline"
     fitted = set()
     at_fit = decode.block_length == PRESET_BLOCK_LENGTH and decode.alpha == PRESET_ALPHA
-    if at_fit and (of_baseline or setting.dataset == _FITTED_FOR_FOCUS):
+    if at_fit and (
+        of_baseline or (setting.point.engine.model, setting.dataset) == _FITTED_FOR_FOCUS
+    ):
         fitted.add(RATIO)
     if part == "table7" and of_baseline and is_host_fitted:
         fitted.add(THROUGHPUT)

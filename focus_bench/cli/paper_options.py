@@ -10,6 +10,7 @@ from focus_bench.bench.paper import ALL_QUALITY, PARTS
 from focus_bench.bench.paper_speed import (
     ALL_SPEED,
     MODEL,
+    MODELS,
     NUM_REQUESTS,
     SPANS,
     SPEED_PARTS,
@@ -42,7 +43,7 @@ class PaperFlags:
         flag(
             _BOTH,
             "Model: the bundled one, a checkpoint folder, or a preset, whose weights are random.",
-            shown=f"{DEFAULT_MODEL}; simulated: {MODEL}",
+            shown=f"{DEFAULT_MODEL}; simulated: {MODEL} (of {', '.join(MODELS)})",
         ),
     ] = None
     seed: A[int, whole(_BOTH, "Seed of problems, selection, and simulated draws.")] = 0

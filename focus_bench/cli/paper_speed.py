@@ -70,14 +70,17 @@ class SpeedStudy:
     @cached_property
     def _host(self) -> "HostProfile | None":
         from focus_bench.api.host_profiles import host_profile
+        from focus_bench.bench.paper_speed import MODEL, MODELS
         from focus_bench.core.errors import UsageError
+        from focus_bench.report.paper_published import SDAR
 
         text = self.flags.host_step_ms
         try:
             step_ms = None if text is None else float(text)
         except ValueError:
             raise UsageError("--host-step-ms", text, "a number of milliseconds") from None
-        return host_profile(self.flags.host_profile, step_ms=step_ms)
+        model = MODELS.get(self.flags.model or MODEL, SDAR)  # _setup refuses any other
+        return host_profile(self.flags.host_profile, model=model, step_ms=step_ms)
 
     @cached_property
     def _gpus(self) -> tuple[str, ...]:
@@ -129,7 +132,7 @@ class SpeedStudy:
         return speed_settings(part, self._setup, gpus=self._gpus)
 
     def _show(self, folder: "ResultFolder") -> None:
-        from focus_bench.api.host_profiles import PUBLISHED_HOST
+        from focus_bench.api.host_profiles import published_host
         from focus_bench.bench.paper_speed_parts import speed_part
         from focus_bench.report.console import make_console
         from focus_bench.report.failures import failed_points_table
@@ -138,6 +141,7 @@ class SpeedStudy:
             hardware = self._targets[setting.gpu].name
             return folder.finished(setting.point, "predicted", hardware)
 
+        host_gap = (published_host(self._setup.published_model),)
         for part in self.parts:
             made = speed_part(
                 part,
@@ -148,7 +152,7 @@ class SpeedStudy:
                 is_calibrated=all(t.profile is not None for t in self._targets.values()),
                 host_step_s=None if self._host is None else self._host.step_s,
                 is_host_fitted=self._host is not None and self.flags.host_step_ms is None,
-                lines=() if self._host is not None or part == "table5" else (PUBLISHED_HOST,),
+                lines=() if self._host is not None or part == "table5" else host_gap,
             )
             write_part(part, made, self.path, plots=self.flags.plots, quiet=self.flags.quiet)
         console = make_console(quiet=self.flags.quiet)

@@ -1,31 +1,54 @@
 """The throughputs and ratios that the paper reports, as it prints them. Never ours.
 
-SDAR-8B-Chat on an A100-SXM4-80GB if not said otherwise, 5,000 requests, at most 2,048 new tokens,
+On an A100-SXM4-80GB if not said otherwise, 5,000 requests, at most 2,048 new tokens,
 means of two runs (Sections 5.3, F.1). Plots have no figures but those that the text gives.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from focus_bench.report.paper_published import LLADA2, SDAR
+
 BLOCK_LENGTH = 32  # where nothing else is said
 DATASETS = ("sharegpt", "wildchat", "math")
 
-# Table 5: policy -> data set -> positions processed in layers >= 2 for each decoded one.
-PROCESSED_PER_DECODED: Mapping[str, Mapping[str, float]] = {
-    "baseline": {"sharegpt": 15.02, "wildchat": 14.83, "math": 7.45},
-    "focus": {"sharegpt": 3.12, "wildchat": 3.05, "math": 2.69},
+_Figures = Mapping[str, Mapping[str, float]]
+"""policy -> data set -> figure."""
+
+# Table 5: positions processed in layers >= 2 for each decoded one.
+PROCESSED_PER_DECODED: Mapping[str, _Figures] = {
+    SDAR: {
+        "baseline": {"sharegpt": 15.02, "wildchat": 14.83, "math": 7.45},
+        "focus": {"sharegpt": 3.12, "wildchat": 3.05, "math": 2.69},
+    },
+    LLADA2: {
+        "baseline": {"sharegpt": 19.73, "wildchat": 21.47, "math": 10.13},
+        "focus": {"sharegpt": 4.19, "wildchat": 4.30, "math": 3.04},
+    },
 }
-# Table 7: policy -> data set -> output tokens per second at batch 1.
-THROUGHPUT_BATCH_1: Mapping[str, Mapping[str, float]] = {
-    "baseline": {"sharegpt": 57.5, "wildchat": 57.2, "math": 122.5},
-    "focus": {"sharegpt": 63.3, "wildchat": 63.2, "math": 89.6},
+# Table 7: output tokens per second at batch 1.
+THROUGHPUT_BATCH_1: Mapping[str, _Figures] = {
+    SDAR: {
+        "baseline": {"sharegpt": 57.5, "wildchat": 57.2, "math": 122.5},
+        "focus": {"sharegpt": 63.3, "wildchat": 63.2, "math": 89.6},
+    },
+    LLADA2: {
+        "baseline": {"sharegpt": 45.5, "wildchat": 42.6, "math": 90.7},
+        "focus": {"sharegpt": 43.2, "wildchat": 41.7, "math": 70.9},
+    },
 }
-# Fig. 6 as Section 5.3 has it: (policy, data set, batch) -> output tokens per second. The baseline
-# "saturates at approximately 900 tokens/s across batch sizes 32 to 256".
-THROUGHPUT: Mapping[tuple[str, str, int], float] = {
-    **{("baseline", "sharegpt", batch): 900.0 for batch in (32, 64, 128, 256)},
-    ("focus", "sharegpt", 256): 2272.0,
-    ("focus", "wildchat", 256): 2324.0,
+# Fig. 6 as Section 5.3 has it: (policy, data set, batch) -> output tokens per second. SDAR's
+# baseline "saturates at approximately 900 tokens/s across batch sizes 32 to 256".
+THROUGHPUT: Mapping[str, Mapping[tuple[str, str, int], float]] = {
+    SDAR: {
+        **{("baseline", "sharegpt", batch): 900.0 for batch in (32, 64, 128, 256)},
+        ("focus", "sharegpt", 256): 2272.0,
+        ("focus", "wildchat", 256): 2324.0,
+    },
+    LLADA2: {
+        ("baseline", "sharegpt", 256): 2181.0,
+        ("focus", "sharegpt", 256): 3369.0,
+    },
 }
 
 
@@ -38,8 +61,8 @@ class PublishedPeak:
 
 
 PEAK_SPEEDUP: Mapping[str, PublishedPeak] = {
-    "fig6": PublishedPeak(factor=2.32, where="batch 256, ShareGPT and WildChat"),
-    "fig7": PublishedPeak(factor=3.52, where="B = 64"),
+    "fig6": PublishedPeak(factor=2.32, where="SDAR, batch 256, ShareGPT and WildChat"),
+    "fig7": PublishedPeak(factor=3.52, where="SDAR, B = 64"),
     "fig17": PublishedPeak(factor=2.33, where="H100-80G-PCIe"),
 }
 
@@ -58,19 +81,17 @@ class PublishedSpeed:
     processed_per_decoded: float | None = None
 
 
-def published_speed(part: str, *, policy: str, dataset: str, batch: int) -> PublishedSpeed:
+def published_speed(
+    part: str, *, model: str, policy: str, dataset: str, batch: int
+) -> PublishedSpeed:
     """The published figures of a row of a part, on the part's own hardware."""
+    ratio = PROCESSED_PER_DECODED[model].get(policy, {}).get(dataset)
     if part == "table5":
-        ratios = PROCESSED_PER_DECODED.get(policy, {})
-        return PublishedSpeed(processed_per_decoded=ratios.get(dataset))
+        return PublishedSpeed(processed_per_decoded=ratio)
     if part == "table7":
-        return PublishedSpeed(
-            output_throughput=THROUGHPUT_BATCH_1.get(policy, {}).get(dataset),
-            processed_per_decoded=PROCESSED_PER_DECODED.get(policy, {}).get(dataset),
-        )
+        speed = THROUGHPUT_BATCH_1[model].get(policy, {}).get(dataset)
+        return PublishedSpeed(output_throughput=speed, processed_per_decoded=ratio)
     if part == "fig6":
-        return PublishedSpeed(
-            output_throughput=THROUGHPUT.get((policy, dataset, batch)),
-            processed_per_decoded=PROCESSED_PER_DECODED.get(policy, {}).get(dataset),
-        )
+        speed = THROUGHPUT[model].get((policy, dataset, batch))
+        return PublishedSpeed(output_throughput=speed, processed_per_decoded=ratio)
     return PublishedSpeed()

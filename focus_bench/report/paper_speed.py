@@ -14,7 +14,7 @@ from focus_bench.report.distribution import ratio
 from focus_bench.report.export import Cell
 from focus_bench.report.figures_theme import policy_sign
 from focus_bench.report.paper import PaperColumn, PaperTable
-from focus_bench.report.paper_published import SDAR, SOURCE
+from focus_bench.report.paper_published import SOURCE
 from focus_bench.report.paper_published_speed import PublishedSpeed
 from focus_bench.report.results import PointResult
 
@@ -71,9 +71,11 @@ class SpeedRow:
 
 
 def speed_table(
-    name: str, title: str, rows: Sequence[SpeedRow], notes: Sequence[str]
+    name: str, title: str, rows: Sequence[SpeedRow], notes: Sequence[str], *, model: str
 ) -> PaperTable:
-    """The table of a part; `notes` stand above it, behind what the predictions rest on."""
+    """The table of a part; `notes` stand above it, behind what the predictions rest on; `model`:
+    what the paper calls the model.
+    """
     results = [row.result for row in rows if row.result is not None]
     if name == "table5":
         columns = [
@@ -104,8 +106,8 @@ def speed_table(
         title,
         *basis_lines(results),
         *notes,
-        f"published: {SOURCE}, {SDAR}; fitted: the published value went into the prediction, so it "
-        "is no test of it",
+        f"published: {SOURCE}, {model}; fitted: the published value went into the prediction, so "
+        "it is no test of it",
     ]
     return PaperTable(
         name=name,

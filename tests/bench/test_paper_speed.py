@@ -114,7 +114,7 @@ def test_few_requests_at_batch_1_and_rounds_of_128_positions_for_the_baseline() 
 @pytest.mark.parametrize(
     ("setup", "words"),
     [
-        ({"model": "llada2.0-mini"}, "--model: 'llada2.0-mini'.*LLaDA2.0-mini has no model here"),
+        ({"model": "sdar-4b"}, "--model: 'sdar-4b'.*sdar-8b, llada2-mini in table5, "),
         ({"datasets": ("gsm8k",)}, "--dataset: 'gsm8k'.*sharegpt, wildchat, math"),
         ({"num_requests": 0}, "--num-requests: 0"),
         ({"paths": {"math": "x"}}, "--dataset-path: 'math'.*--tokenizer"),
@@ -161,10 +161,10 @@ def predicted(setting: SpeedSetting) -> PointResult:
 
 
 def test_predictions_stand_beside_published_figures_but_fitted_ones_are_no_test() -> None:
-    def part(name: str, **options: object) -> list[dict[str, object]]:
+    def part(name: str, setup: PaperSetup = SETUP, **options: object) -> list[dict[str, object]]:
         made = speed_part(
             name,
-            SETUP,
+            setup,
             gpus=(),
             hardware_of=lambda gpu: gpu,
             result_of=predicted,
@@ -189,6 +189,9 @@ def test_predictions_stand_beside_published_figures_but_fitted_ones_are_no_test(
     }
     assert all(ratios[key]["processed_per_decoded_over_published"] is None for key in fitted)
     assert ratios["focus", "math"]["processed_per_decoded_over_published"] == 3.0 / 2.69
+    other = part("table5", PaperSetup(model="llada2-mini"))
+    assert [r["processed_per_decoded_is"] for r in other] == ["fitted", "beside"] * 3
+    assert other[1]["published_processed_per_decoded"] == 4.19
     at_1 = part("table7", host_step_s=0.1, is_host_fitted=True)
     assert [r["output_throughput_is"] for r in at_1] == ["fitted", "beside"] * 3
     # 90 s of the device and 1,000 steps of 0.1 s on top: 190 s for what took 100.

@@ -15,6 +15,7 @@ from focus_bench.api.prediction import find_target, with_host
 from focus_bench.core.costs import StepShape
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import StepTiming
+from focus_bench.report.paper_published import LLADA2, SDAR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +43,15 @@ def test_a_step_takes_the_longer_of_device_and_host(
 
 def test_the_papers_baseline_needs_35_to_38_ms_a_forward_at_batch_1() -> None:
     """57.5 tok/s at 15.02 of 32 positions a token: 27 forwards a second, and so on."""
-    assert published_step_s() == pytest.approx(
+    assert published_step_s(SDAR) == pytest.approx(
         {"sharegpt": 0.03705, "wildchat": 0.03772, "math": 0.03506}, abs=1e-5
     )
+    # A model of a sixth of the weights read takes as long: the device is not what it waits for.
+    assert all(0.0348 < seconds < 0.0357 for seconds in published_step_s(LLADA2).values())
     profile = host_profile("lmdeploy-eager")
     assert profile is not None
     assert profile.step_s == pytest.approx(0.03661, abs=1e-5)
-    assert "fitted to the baseline of Table 7" in profile.label
+    assert "fitted to SDAR-8B-Chat's baseline in Table 7" in profile.label
     stated = host_profile("lmdeploy-eager", step_ms=20)
     assert stated is not None
     assert (stated.step_s, stated.source) == (0.02, "as the caller states it")

@@ -76,7 +76,10 @@ def test_a_dry_run_lists_the_points_and_runs_none(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fig6", "--model", "llada2.0-mini"], "LLaDA2.0-mini has no model here yet"),
+        (
+            ["fig6", "--model", "sdar-4b"],
+            "--model: 'sdar-4b' is not usable; allowed: sdar-8b, llada",
+        ),
         (["fig6", "--dataset", "gsm8k"], "--dataset: 'gsm8k'"),
         (["fig6", "--gpu", "v100"], "--gpu: 'v100'"),
         (["fig6", "--host-profile", "vllm"], "--host-profile: 'vllm'"),
