@@ -39,7 +39,8 @@ def acceptance_for(
 
     Default: by confidence with trained weights, or in a simulation, which has no confidences, the
     dynamics fitted on a bundled model's traces; with dummy weights synthetic, with the mean that
-    `family` ("sdar") has for `dataset`, or ShareGPT's where it has none.
+    `family` ("sdar") has for `dataset`, or ShareGPT's where it has none; SDAR's for a family that
+    has none at all, and named so.
     """
     if text is not None:
         return parse_acceptance(text, family=family)
@@ -47,9 +48,10 @@ def acceptance_for(
         if simulated and engine.model in BUNDLED_MODELS:
             return parse_acceptance(f"synthetic:{engine.model}")
         return AcceptanceConfig()
-    presets = PRESET_MEANS[family]
+    presets = PRESET_MEANS.get(family, PRESET_MEANS["sdar"])
     preset = dataset if dataset in presets else FALLBACK_PRESET
-    return AcceptanceConfig(kind="synthetic", mean=presets[preset], preset=preset)
+    name = preset if family in PRESET_MEANS else f"sdar/{preset}"
+    return AcceptanceConfig(kind="synthetic", mean=presets[preset], preset=name)
 
 
 def importance_for(
@@ -91,7 +93,7 @@ def parse_acceptance(text: str, *, family: str = "sdar") -> AcceptanceConfig:
     mean = _number(name)
     if mean is not None:
         return AcceptanceConfig(kind="synthetic", mean=mean, scatter=scatter)
-    presets = PRESET_MEANS[family] | {
+    presets = PRESET_MEANS.get(family, {}) | {
         f"{owner}/{dataset}": value
         for owner, datasets in PRESET_MEANS.items()
         for dataset, value in datasets.items()

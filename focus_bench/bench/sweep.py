@@ -17,7 +17,7 @@ from focus_bench.bench.defaults import (
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.model_folder import resolve_model
-from focus_bench.decoding.policies import EvictionKind, get_policy
+from focus_bench.decoding.policies import EvictionKind, check_suits_model, get_policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,7 @@ def expand(axes: Axes, base: PointConfig) -> tuple[PointConfig, ...]:
                 ),
                 scheduler=dataclasses.replace(base.scheduler, batch_size=batch_size),
             )
+            check_suits_model(policy, spec)
             points.setdefault(point.hash(), point)
     return tuple(points.values())
 

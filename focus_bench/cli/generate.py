@@ -10,7 +10,7 @@ import typer
 from focus_bench.bench.quality import BUNDLED_MAX_NEW_TOKENS
 from focus_bench.cli.flags import DECODING, OUTPUT, SAMPLING, flag, real, switch, takes, whole
 from focus_bench.cli.options import DeviceFlags, SamplingFlags
-from focus_bench.core.config import DECODABLE_POLICIES
+from focus_bench.core.config import POLICY_NAMES
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -30,7 +30,7 @@ class GenerateFlags(DeviceFlags, SamplingFlags):
             help="The text to complete.", show_default="a bundled word problem, drawn by --seed"
         ),
     ] = None
-    policy: A[str, flag(DECODING, f"One of {', '.join(DECODABLE_POLICIES)}.")] = "focus"
+    policy: A[str, flag(DECODING, f"One of {', '.join(POLICY_NAMES)}.")] = "focus"
     max_new_tokens: A[int, whole(SAMPLING, "Most output tokens.")] = BUNDLED_MAX_NEW_TOKENS
     block_length: A[
         int | None,

@@ -20,7 +20,7 @@ from focus_bench.cli.flags import (
     switch,
     whole,
 )
-from focus_bench.core.config import DECODABLE_POLICIES, UNMASKING_STRATEGIES
+from focus_bench.core.config import POLICY_NAMES, UNMASKING_STRATEGIES
 from focus_bench.core.model_spec import BUNDLED_MODELS, DEFAULT_MODEL, PRESETS
 
 
@@ -116,7 +116,7 @@ class DecodingFlags:
         str | None,
         flag(
             DECODING,
-            f"Policies (comma list): {', '.join(DECODABLE_POLICIES)}.",
+            f"Policies (comma list): {', '.join(POLICY_NAMES)}.",
             shown=",".join(DEFAULT_POLICIES),
         ),
     ] = None

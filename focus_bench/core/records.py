@@ -69,7 +69,7 @@ class RequestRecord:
     An outside engine shows nothing of its steps: all counts behind `finished_s` are None then.
     `processed_deep_tokens`: positions fed through layers >= 2, commit passes included (Table 5);
     `processed_shallow_tokens`: the same for layers 0-1. `decoded_tokens`: positions unmasked,
-    those behind the cut included.
+    those behind the cut and those that commit passes gave (shifted logits) included.
     """
 
     request_id: int

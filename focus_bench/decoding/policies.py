@@ -34,17 +34,14 @@ class Policy:
     """One row of the table.
 
     `sub_block_length` > 0: the block is decoded in sub-blocks of that many positions, in order.
-    `shifted_logits`: row i's logits decode position i + 1, so a commit pass also yields the first
-    token of the next block (`hands_over_token`). `adaptive`: baseline or focus, chosen per
-    sequence at the start of each block. `in_engine_run` False: only `simulate` and `eval`.
+    `adaptive`: baseline or focus, chosen per sequence at the start of each block. `in_engine_run`
+    False: only `simulate` and `eval`. (Whether logits are shifted is the model's business.)
     """
 
     name: str
     freezing: Freezing = Freezing.NONE
     eviction: EvictionKind = EvictionKind.NONE
     sub_block_length: int = 0
-    shifted_logits: bool = False
-    hands_over_token: bool = False
     adaptive: bool = False
     in_engine_run: bool = True
 
@@ -69,7 +66,7 @@ _ROWS = (
         eviction=EvictionKind.IDEAL,
         in_engine_run=False,
     ),
-    Policy(name="fast-dllm-v2", sub_block_length=8, shifted_logits=True, hands_over_token=True),
+    Policy(name="fast-dllm-v2", sub_block_length=8),
 )
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in _ROWS}
 
@@ -91,9 +88,20 @@ def get_policy(name: str) -> Policy:
 
 
 def check_suits_model(name: str, spec: ModelSpec) -> None:
-    """Raise UsageError for a policy that cannot decode the model, by name."""
-    if spec.shifted_logits:
-        raise UsageError("--model", spec.name, "models whose logits are not shifted")
+    """Raise UsageError for a policy that cannot decode the model, by name.
+
+    Where logits are shifted a position is decoded by the row before it, which policies that freeze
+    or evict might not have.
+    """
+    if spec.shifted_logits and not _has_every_row(POLICIES[name]):
+        allowed = ", ".join(other for other, row in POLICIES.items() if _has_every_row(row))
+        raise UsageError("--policy", name, f"{allowed} with {spec.name}, whose logits are shifted")
+
+
+def _has_every_row(policy: Policy) -> bool:
+    """Whether the row before each position that a step may decode goes through all layers."""
+    evicts = policy.eviction is not EvictionKind.NONE or policy.adaptive
+    return policy.freezing is Freezing.NONE and not evicts
 
 
 def code_at_block_start(policy: Policy, *, running_batch: int, focus_min_batch: int) -> int:

@@ -13,16 +13,28 @@ from focus_bench.scheduling.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
+class Carried:
+    """The first tokens of the next blocks, given by commit passes where logits are shifted.
+
+    `tokens[n]` int32 with `confidence[n]` float32; -1 and 0 in rows that are no commit passes.
+    """
+
+    tokens: TokenArray
+    confidence: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepResult:
     """One forward of a plan's decode rows: what was kept, `evicting[n]` rows whose importance was
     computed, and at kept decodable positions the sampled `tokens[n,B]` int32 with their
-    `confidence[n,B]` float32 (0 elsewhere).
+    `confidence[n,B]` float32 (0 elsewhere). `carried`: where logits are shifted, else None.
     """
 
     eviction: Eviction
     evicting: BoolArray
     tokens: TokenArray
     confidence: FloatArray
+    carried: Carried | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

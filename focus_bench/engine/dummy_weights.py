@@ -1,7 +1,8 @@
 """Random weights for ``--load-format dummy``; knows names and shapes of tensors, no model.
 
-Matrices are normal(0, 0.02), vectors 1, biases 0. Each tensor is seeded by its name, so its values depend on
-neither device nor load order: with one exception, large models on CUDA, see `generated_on_device`.
+Matrices are normal(0, 0.02), vectors 1, biases 0. Each tensor is seeded by its name, so its values
+depend on neither device nor load order: with one exception, large models on CUDA, see
+`generated_on_device`.
 """
 
 from collections.abc import Callable, Mapping

@@ -12,9 +12,9 @@ from focus_bench.core.config import PointConfig, SamplingConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.decoding.block_state import BoolArray, FloatArray
 from focus_bench.decoding.eviction import Eviction
-from focus_bench.decoding.policies import EvictionKind, get_policy
+from focus_bench.decoding.policies import EvictionKind, check_suits_model, get_policy
 from focus_bench.decoding.rules import StepRules
-from focus_bench.engine.decode_step import DecodeStep, EvictionChoice
+from focus_bench.engine.decode_step import Carried, DecodeStep, EvictionChoice
 from focus_bench.engine.host_step import HostStep
 from focus_bench.engine.kv_cache import KVSlots, PagedKVCache
 from focus_bench.engine.models.base import BlockDiffusionModel
@@ -44,8 +44,7 @@ class EngineExecutor:
             raise UsageError(
                 "--policy", policy.name, f"policies without eviction ({model.spec.name}: 1 layer)"
             )
-        if policy.shifted_logits:
-            raise UsageError("--policy", policy.name, "policies without shifted logits")
+        check_suits_model(policy.name, model.spec)
         self._device = model.device
         self._cache = cache
         self._rules = rules
@@ -127,6 +126,8 @@ class EngineExecutor:
         )
         kept = result.eviction.kept
         errors = _confidence_errors(plan, kept & feed.decodable, result.confidence)
+        if result.carried is not None:
+            errors |= _carried_errors(plan, result.carried)
         failed = np.zeros(len(plan.rows), dtype=np.bool_)
         failed[list(errors)] = True
         if decodable_now is not None:
@@ -143,6 +144,7 @@ class EngineExecutor:
             timing=timer.finish(),
             errors=errors,
             ends=rules.traced_ends(block),
+            carried_tokens=None if result.carried is None else result.carried.tokens,
         )
 
     def _choice(self, plan: Plan, decodable_now: BoolArray | None) -> EvictionChoice:
@@ -163,9 +165,19 @@ def _confidence_errors(plan: Plan, candidates: BoolArray, confidence: FloatArray
     if not bad.any():
         return errors
     for row in np.flatnonzero(bad.any(axis=1)).tolist():
-        position = int(plan.block.block_start[row]) + int(bad[row].argmax())
-        errors[row] = (
-            f"the confidence at position {position} is not finite (logits NaN or all -inf); "
-            "allowed: finite logits"
-        )
+        errors[row] = _no_number_at(int(plan.block.block_start[row]) + int(bad[row].argmax()))
     return errors
+
+
+def _carried_errors(plan: Plan, carried: Carried) -> dict[int, str]:
+    """The same for the tokens that commit passes hand to the next blocks."""
+    behind = plan.block.block_start + plan.block.block_length
+    bad = np.flatnonzero(plan.feed.commit & ~np.isfinite(carried.confidence))
+    return {row: _no_number_at(int(behind[row])) for row in bad.tolist()}
+
+
+def _no_number_at(position: int) -> str:
+    return (
+        f"the confidence at position {position} is not finite (logits NaN or all -inf); "
+        "allowed: finite logits"
+    )

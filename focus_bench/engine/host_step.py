@@ -14,15 +14,16 @@ from torch import Tensor
 from focus_bench.core.config import SamplingConfig
 from focus_bench.decoding.block_state import BoolArray
 from focus_bench.decoding.eviction import Eviction
+from focus_bench.decoding.head_rows import head_rows
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.attention import RaggedRows
-from focus_bench.engine.decode_step import EvictionChoice, StepResult
+from focus_bench.engine.decode_step import Carried, EvictionChoice, StepResult
 from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
 from focus_bench.engine.importance import importance
 from focus_bench.engine.kv_cache import IntArray, PagedKVCache, slot_ids
 from focus_bench.engine.layer_stack import PlainLayers
 from focus_bench.engine.models.base import BlockDiffusionModel
-from focus_bench.engine.sampling import position_uniforms, sample
+from focus_bench.engine.sampling import next_block_uniforms, position_uniforms, sample
 from focus_bench.engine.timing import StepTimer
 from focus_bench.scheduling.plan import Plan
 
@@ -239,20 +240,31 @@ class HostStep:
         candidates = eviction.kept & plan.feed.decodable
         tokens = np.zeros(candidates.shape, dtype=np.int32)
         confidence = np.zeros(candidates.shape, dtype=np.float32)
-        if candidates.any():
+        next_tokens = np.full(len(candidates), -1, dtype=np.int32)
+        next_confidence = np.zeros(len(candidates), dtype=np.float32)
+        needed = head_rows(plan.feed, eviction.kept, shifted=plan.shifted_logits)
+        if len(needed.index):
             device = self._model.device
-            needed = _to_device(np.flatnonzero(candidates[eviction.kept]), device)
             uniforms = None
             if self._sampling.temperature > 0.0:
-                draws = position_uniforms(plan.block, self._rules.seed)[candidates]
-                uniforms = _to_device(draws, device)
-            drawn, sure = sample_rows(
-                self._model, hidden.index_select(0, needed), self._sampling, uniforms
-            )
-            tokens[candidates] = drawn.to(torch.int32).cpu().numpy()
-            confidence[candidates] = sure.cpu().numpy()
+                seed = self._rules.seed
+                draws = position_uniforms(plan.block, seed)[candidates]
+                next_draws = next_block_uniforms(plan.block, seed)[needed.carry]
+                uniforms = _to_device(np.concatenate([draws, next_draws]), device)
+            rows = hidden.index_select(0, _to_device(needed.index, device))
+            drawn, sure = sample_rows(self._model, rows, self._sampling, uniforms)
+            ids, certainty = drawn.to(torch.int32).cpu().numpy(), sure.cpu().numpy()
+            count = needed.num_candidates
+            tokens[candidates], next_tokens[needed.carry] = ids[:count], ids[count:]
+            confidence[candidates] = certainty[:count]
+            next_confidence[needed.carry] = certainty[count:]
+        carried = Carried(tokens=next_tokens, confidence=next_confidence)
         return StepResult(
-            eviction=eviction, evicting=evicting, tokens=tokens, confidence=confidence
+            eviction=eviction,
+            evicting=evicting,
+            tokens=tokens,
+            confidence=confidence,
+            carried=carried if plan.shifted_logits else None,
         )
 
 

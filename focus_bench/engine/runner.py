@@ -11,14 +11,15 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from focus_bench.core.config import DECODABLE_POLICIES, PointConfig
+from focus_bench.core.config import POLICY_NAMES, PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.labels import point_labels
-from focus_bench.core.model_folder import has_dummy_weights
+from focus_bench.core.model_folder import has_dummy_weights, resolve_model
+from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.rng import generator
 from focus_bench.core.workload import Provenance, RequestSpec, TokenArray, Workload
-from focus_bench.decoding.policies import POLICIES, get_policy
+from focus_bench.decoding.policies import POLICIES, check_suits_model, get_policy
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.engine.device import device_name
 from focus_bench.engine.environment import GpuSampler
@@ -35,10 +36,13 @@ MakeExecutor = Callable[[BlockDiffusionModel, PagedKVCache, PointConfig], Execut
 
 
 def check_runnable(point: PointConfig) -> None:
-    """Raise UsageError for a policy that only `simulate` and `eval` offer (`ideal`)."""
+    """Raise UsageError for a policy that only `simulate` and `eval` offer (`ideal`), and for one
+    that does not suit the model.
+    """
     if not get_policy(point.decode.policy).in_engine_run:
-        runnable = [n for n in DECODABLE_POLICIES if POLICIES[n].in_engine_run]
+        runnable = [n for n in POLICY_NAMES if POLICIES[n].in_engine_run]
         raise UsageError("--policy", point.decode.policy, f"{', '.join(runnable)} (in run)")
+    check_suits_model(point.decode.policy, resolve_model(point.engine))
 
 
 def run_point(
@@ -88,7 +92,7 @@ def run_point(
     record = dataclasses.replace(
         loop.recorder.finish(duration_s, num_pages),
         peak_memory_bytes=_peak_memory_bytes(model.device),
-        notes=run_notes(point, workload),
+        notes=run_notes(point, workload, model.spec),
         settings=device_settings(model),
         environment=sampler.samples,
     )
@@ -114,10 +118,10 @@ def warm_up(model: BlockDiffusionModel, point: PointConfig) -> None:
     run_point(model, point, Workload(requests=requests, provenance=provenance))
 
 
-def run_notes(point: PointConfig, workload: Workload) -> tuple[str, ...]:
+def run_notes(point: PointConfig, workload: Workload, spec: ModelSpec) -> tuple[str, ...]:
     """What the run does not measure, for every output."""
     dummy_weights = has_dummy_weights(point.engine)
-    return point_labels(point, workload.provenance, dummy_weights=dummy_weights)
+    return point_labels(point, workload.provenance, dummy_weights=dummy_weights, spec=spec)
 
 
 def device_settings(model: BlockDiffusionModel) -> dict[str, str]:

@@ -24,6 +24,17 @@ def position_uniforms(block: BlockState, seed: int) -> npt.NDArray[np.float64]:
     )
 
 
+def next_block_uniforms(block: BlockState, seed: int) -> npt.NDArray[np.float64]:
+    """One uniform [n] for the first position of each next block, which a commit pass decodes."""
+    return uniform(
+        stream_key(seed, "sampling"),
+        block.request_key,
+        block.block_index + 1,
+        np.zeros_like(block.block_index),
+        np.zeros_like(block.block_index),
+    )
+
+
 def sample(
     logits: Tensor,
     config: SamplingConfig,

@@ -133,7 +133,9 @@ def compute_metrics(
         goodput=goodput,
         requested_request_rate=run.requested_rate,
         reached_request_rate=_reached_rate(run),
-        tokens_per_step=_known_ratio(decoded, _total(r.decode_steps for r in run.requests)),
+        tokens_per_step=_known_ratio(
+            _decoded_in_steps(run, decoded), _total(r.decode_steps for r in run.requests)
+        ),
         processed_per_decoded=_known_ratio(
             _total(r.processed_deep_tokens for r in run.requests), decoded
         ),
@@ -207,6 +209,12 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 def _known_ratio(value: int | None, divisor: int | None) -> float | None:
     return None if value is None or divisor is None else ratio(value, divisor)
+
+
+def _decoded_in_steps(run: RunRecord, decoded: int | None) -> int | None:
+    """Positions decoded but for those that commit passes gave (where logits are shifted)."""
+    counts = run.tokens_per_step_counts
+    return decoded if decoded is None or not counts.any() else int(counts @ np.arange(len(counts)))
 
 
 def _known(values: Iterable[float | None]) -> Distribution:

@@ -59,6 +59,10 @@ class OutputScanner:
         if self._guard is not None:
             self._guard.reset(slot, output)
 
+    def starts(self, slots: IntArray) -> IntArray:
+        """Absolute positions of the slots' first output tokens."""
+        return np.asarray(self._prompt_tokens[slots])
+
     def end_positions(self, slots: IntArray) -> IntArray:
         """Absolute positions behind the last output token that the slots' requests may have."""
         return np.asarray(self._prompt_tokens[slots] + self._target_tokens[slots])

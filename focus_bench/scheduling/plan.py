@@ -79,7 +79,8 @@ class Outcome:
     `decoded[n,B]`: positions decoded now, with `tokens[n,B]` read there; `evicting[n]`: rows for
     which importance was computed. `errors`: row -> why its request cannot go on (named in the
     report). `ends`: row -> (output tokens, reason) at which a replayed request ends.
-    `carried_tokens[n]`: token handed to the next block, -1 if none.
+    `carried_tokens[n]`: of a plan with shifted logits, the token that each commit pass gives the
+    next block to begin with; -1 in other rows.
     """
 
     kept: BoolArray
@@ -99,8 +100,15 @@ class Outcome:
 
     @cached_property
     def num_decoded(self) -> IntArray:
-        """Positions decoded, [n]."""
+        """Positions decoded, [n]; carried tokens are none of them."""
         return count_true(self.decoded)
+
+    @cached_property
+    def num_carried(self) -> IntArray:
+        """Tokens handed to next blocks, [n]."""
+        if self.carried_tokens is None:
+            return np.zeros_like(self.progress)
+        return (self.carried_tokens >= 0).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,7 +88,7 @@ class Recorder:
         counters["commit_passes"][ids] += commit
         counters["shallow"][ids] += fed
         counters["deep"][ids] += kept
-        counters["decoded"][ids] += decoded
+        counters["decoded"][ids] += decoded + outcome.num_carried
         self._tokens_per_step += np.bincount(decoded[~commit], minlength=MAX_BLOCK_LENGTH + 1)
         fed_tokens, kept_tokens = int(fed.sum()), int(kept.sum())
         self._step_fed += fed_tokens - int(fed[commit].sum())
@@ -110,7 +110,7 @@ class Recorder:
                 fed_tokens=fed_tokens,
                 kept_tokens=kept_tokens,
                 masked_tokens=int(plan.feed.num_decodable.sum()),
-                decoded_tokens=int(decoded.sum()),
+                decoded_tokens=int(decoded.sum() + outcome.num_carried.sum()),
                 context_tokens=int(plan.history.sum()),
                 num_waiting=plan.num_waiting,
                 pages_used=plan.pages_used,

@@ -39,6 +39,7 @@ class Scheduler:
 
     `lengths_from_data`: under synthetic acceptance a request's output length is its data set
     reply's, capped by its max_new_tokens; stop tokens and the repetition guard are then off.
+    `shifted_logits`: of the model; each commit pass then also gives the next block's first token.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Scheduler:
         stop_token_ids: tuple[int, ...] = (),
         max_positions: int | None = None,
         lengths_from_data: bool = False,
+        shifted_logits: bool = False,
     ) -> None:
         self.config = config
         self.policy = get_policy(decode.policy)
@@ -58,6 +60,7 @@ class Scheduler:
         self._decode = decode
         self._max_positions = max_positions
         self._lengths_from_data = lengths_from_data
+        self._shifted_logits = shifted_logits
         use_stops = config.stop_tokens and not lengths_from_data
         self._outputs = OutputScanner(
             config.batch_size,
@@ -101,6 +104,9 @@ class Scheduler:
         block_length = self.block_length
         target = target_tokens(spec, from_data=self._lengths_from_data)
         first_block = spec.num_prompt_tokens // block_length * block_length
+        if self._shifted_logits and first_block == spec.num_prompt_tokens:
+            # The prompt's last block is not prefilled but committed, for the token that follows it.
+            first_block = max(0, first_block - block_length)
         request = Request(
             spec=spec,
             order=self._next_order,
@@ -170,7 +176,7 @@ class Scheduler:
             block=block,
             feed=plan_feed(block, refresh_prompt=self._decode.refresh_prompt),
             page_table=self._slots.page_table,
-            shifted_logits=self.policy.shifted_logits,
+            shifted_logits=self._shifted_logits,
             num_waiting=self.num_waiting,
             pages_used=self.pool.num_used,
             preemptions=preemptions,
@@ -294,6 +300,11 @@ class Scheduler:
         closed = np.flatnonzero(closes)
         if len(closed):
             self._close_blocks(closed, plan, outcome)
+            if self._shifted_logits:
+                visible_now[closed] = self._scan_carried(closed, plan, outcome)
+            # A prompt's last block is none of the output's.
+            slots = rows[closed]
+            closed = closed[plan.history[closed] + self.block_length > self._outputs.starts(slots)]
         for chunk in plan.prefill:
             request = self._requests[chunk.request_id]
             request.prefilled += len(chunk.token_ids)
@@ -348,7 +359,9 @@ class Scheduler:
             self._slots.at(slot).closed_blocks.append(tokens)
         start = self.state.block_start[slots] + self.block_length
         carried = None
-        if self.policy.hands_over_token and outcome.carried_tokens is not None:
+        if self._shifted_logits:
+            if outcome.carried_tokens is None:
+                raise AssertionError("a commit pass with shifted logits without the next token")
             carried = outcome.carried_tokens[rows]
         self.state.start_blocks(
             slots,
@@ -357,6 +370,19 @@ class Scheduler:
             behind_end=self._behind_end(start, self._outputs.end_positions(slots)),
             carried_tokens=carried,
         )
+
+    def _scan_carried(self, rows: IntArray, plan: Plan, outcome: Outcome) -> IntArray:
+        """Scan the tokens that these rows' new blocks begin with, which may end their outputs;
+        returns how many became visible.
+        """
+        slots = plan.rows[rows]
+        ends = {i: outcome.ends[row] for i, row in enumerate(rows.tolist()) if row in outcome.ends}
+        scan = self._outputs.scan(slots, self.state, ends)
+        visible_now = scan.visible - scan.before
+        for row, end in scan.ends.items():
+            visible_now[row] = self._shown_tokens(end.output_tokens, end.reason) - scan.before[row]
+            self._finish(self._slots.at(int(slots[row])), end.output_tokens, end.reason)
+        return visible_now
 
     def _preempt(self, request: Request) -> Swap | None:
         """Take slot and pages from a request. Policies that freeze copy them to the host, since

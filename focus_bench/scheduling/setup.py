@@ -56,6 +56,7 @@ def build_loop(
         stop_token_ids=() if point.workload.ignore_eos else spec.stop_token_ids,
         max_positions=spec.max_position_embeddings,
         lengths_from_data=lengths_from_data(point),
+        shifted_logits=spec.shifted_logits,
     )
     writer = None
     if decode_trace:

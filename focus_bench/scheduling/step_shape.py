@@ -51,11 +51,12 @@ def step_shape(
 def _decode_shape(
     plan: Plan, kept: BoolArray, attended: IntArray, evicting: BoolArray
 ) -> DecodeShape:
+    carried = int(np.count_nonzero(plan.feed.commit)) if plan.shifted_logits else 0
     return DecodeShape(
         fed=plan.feed.num_fed,
         kept=count_true(kept),
         masked_fed=np.where(evicting, plan.feed.num_decodable, 0),
         first_keys=plan.history + plan.block.block_length,
         later_keys=plan.history + attended + 1,
-        head_rows=int(np.count_nonzero(kept & plan.feed.decodable)),
+        head_rows=int(np.count_nonzero(kept & plan.feed.decodable)) + carried,
     )

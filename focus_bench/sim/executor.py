@@ -46,6 +46,7 @@ class SimExecutor:
         else:
             eviction = rules.evict(block, feed, None, evicting=evicting)
             decoded = rules.decoded(block, feed, eviction.kept, None)
+        carried = np.where(feed.commit, 0, -1).astype(np.int32) if plan.shifted_logits else None
         shape = step_shape(
             plan,
             kept=eviction.kept,
@@ -63,6 +64,7 @@ class SimExecutor:
             evicting=evicting,
             timing=self.cost_model.step_timing(shape),
             ends=rules.traced_ends(block),
+            carried_tokens=carried,
         )
         if self.on_step is not None:
             self.on_step(plan, outcome)

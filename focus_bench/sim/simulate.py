@@ -60,7 +60,7 @@ def simulate_point(
     duration_s = run_simulated(loop, on_progress=on_progress)
     return dataclasses.replace(
         loop.recorder.finish(duration_s, num_pages),
-        notes=simulation_notes(point, workload, rules, cost_model),
+        notes=simulation_notes(point, workload, rules, cost_model, spec),
         settings={"device": cost_model.label},
     )
 
@@ -72,12 +72,16 @@ def _without_token_rules(point: PointConfig) -> PointConfig:
 
 
 def simulation_notes(
-    point: PointConfig, workload: Workload, rules: StepRules, cost_model: CostModel
+    point: PointConfig,
+    workload: Workload,
+    rules: StepRules,
+    cost_model: CostModel,
+    spec: ModelSpec,
 ) -> tuple[str, ...]:
     """What the prediction rests on, for every output."""
     notes = [
         cost_model.label,
-        *point_labels(point, workload.provenance, dummy_weights=False),
+        *point_labels(point, workload.provenance, dummy_weights=False, spec=spec),
     ]
     if point.acceptance.kind == "synthetic" and is_extrapolated(point, rules.dynamics):
         notes.append("extrapolated decode dynamics")

@@ -96,7 +96,7 @@ def test_each_model_brings_its_own_block_length() -> None:
     [
         ({"models": ("sdar-9b",)}, "--model: 'sdar-9b'"),
         ({"policies": ("focsu",)}, "--policy: 'focsu'"),
-        ({"policies": ("fast-dllm-v2",)}, "--policy: 'fast-dllm-v2'"),
+        ({"models": ("fast-dllm-v2-7b",), "policies": ("focus",)}, "--policy: 'focus'"),
         ({"batch_sizes": (8, 0)}, "--batch-size: 0"),
         ({"alphas": (0.5,)}, "--alpha: 0.5"),
         ({"thresholds": (1.5,)}, "--threshold: 1.5"),

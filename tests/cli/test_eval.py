@@ -94,7 +94,7 @@ def test_a_point_that_fails_does_not_stop_the_others(
         (["--retain", "two"], "--retain"),
         (["--num-runs", "0"], "--num-runs"),
         (["--code-timeout", "0"], "--code-timeout"),
-        (["--policy", "fast-dllm-v2"], "fast-dllm-v2"),
+        (["--policy", "focus", "--model", "fast-dllm-v2-7b"], "baseline, fast-dllm-v2 with"),
         (["--apply-chat-template", "--model", "dummy-tiny"], "--apply-chat-template"),  # bytes
         (["--resume"], "--output-dir"),
     ],

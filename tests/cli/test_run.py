@@ -109,9 +109,7 @@ def test_a_rate_that_the_driver_cannot_keep_is_reported(tmp_path: Path) -> None:
 def test_every_pair_of_strategy_and_policy_runs_or_is_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runnable = [
-        name for name in POLICY_NAMES if POLICIES[name].in_engine_run and name != "fast-dllm-v2"
-    ]
+    runnable = [name for name in POLICY_NAMES if POLICIES[name].in_engine_run]
     folder = tmp_path / "out"
     arguments = [*BASE, "--batch-size", "2", "--quiet", "--acceptance", "confidence"]
     arguments += ["--policy", ",".join(runnable)]
@@ -121,7 +119,7 @@ def test_every_pair_of_strategy_and_policy_runs_or_is_refused_by_name(
     assert ran == set(product(runnable, UNMASKING_STRATEGIES))
     assert {row["completed"] for row in rows(folder)} == {"3"}
     refused = [name for name in POLICY_NAMES if name not in runnable]
-    assert refused == ["ideal", "fast-dllm-v2"]
+    assert refused == ["ideal"]
     for policy, strategy in product(refused, UNMASKING_STRATEGIES):
         pair = ["--policy", policy, "--unmasking-strategy", strategy]
         assert main([*BASE, "--acceptance", "confidence", *pair]) == 2

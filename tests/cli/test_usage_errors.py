@@ -36,7 +36,10 @@ def error_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--alpha", "nan"], ["--alpha", "nan", ">= 1"]),
         (["--threshold", "0"], ["--threshold", "0", "> 0"]),
         (["--policy", "baseline,focsu"], ["--policy", "'focsu'", "baseline, delayed-cache"]),
-        (["--policy", "fast-dllm-v2"], ["--policy", "'fast-dllm-v2'", "shifted logits"]),
+        (
+            ["--policy", "focus", "--model", "fast-dllm-v2-7b"],
+            ["--policy", "'focus'", "baseline, fast-dllm-v2 with fast-dllm-v2-7b", "shifted"],
+        ),
         (
             ["--policy", "baseline,focus", "--steps-per-round", "4"],
             ["--steps-per-round", "4", "--policy focus"],

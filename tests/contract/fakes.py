@@ -237,7 +237,15 @@ class FakeExecutor:
             timing=StepTiming(duration_s=duration_s),
             errors=errors,
             ends=rules.traced_ends(block),
+            carried_tokens=self._carried(plan) if plan.shifted_logits else None,
         )
+
+    def _carried(self, plan: Plan) -> np.ndarray:
+        """The token behind the block of each commit pass."""
+        behind = (plan.history + plan.block.block_length).tolist()
+        rows = zip(plan.feed.commit.tolist(), plan.request_ids.tolist(), behind, strict=True)
+        tokens = [int(self.tokens_of(r, np.array([p]))[0]) if c else -1 for c, r, p in rows]
+        return np.array(tokens, dtype=np.int32)
 
     def _tokens(self, plan: Plan) -> np.ndarray:
         columns = np.arange(plan.block.block_length)

@@ -208,11 +208,7 @@ def assert_static_counts(served: Served, per_step: int) -> None:
 
 @pytest.mark.parametrize("policy", POLICY_NAMES)
 @pytest.mark.parametrize("strategy", UNMASKING_STRATEGIES)
-def test_every_pair_of_strategy_and_policy_runs_or_is_refused(strategy: str, policy: str) -> None:
-    if policy == "fast-dllm-v2":
-        with pytest.raises(UsageError, match="--policy: 'fast-dllm-v2' is not usable"):
-            make_point(policy, unmasking_strategy=strategy)
-        return
+def test_every_pair_of_strategy_and_policy_runs(strategy: str, policy: str) -> None:
     point = make_point(policy, unmasking_strategy=strategy, steps=4, retain=3)
     requests = make_requests([8, 16], 17)
     served = serve(random_model(), point, requests)
@@ -247,11 +243,6 @@ def test_eviction_needs_two_layers(policy: str) -> None:
     executor_for(random_model(num_layers=2), policy)
     with pytest.raises(UsageError, match=rf"--policy: '{policy}'.*qwen3-reference: 1 layer"):
         executor_for(random_model(num_layers=1), policy)
-
-
-def test_the_executor_refuses_shifted_logits_by_name() -> None:
-    with pytest.raises(UsageError, match=r"'fast-dllm-v2'.*shifted logits"):
-        executor_for(random_model(), "fast-dllm-v2")
 
 
 # -- memory and device ---------------------------------------------------------------------------

@@ -49,12 +49,14 @@ class Harness:
         stop_token_ids: tuple[int, ...] = (),
         max_positions: int | None = None,
         lengths_from_data: bool = False,
+        shifted_logits: bool = False,
         tokens_of: TokensOf = tokens_by_formula,
         errors: dict[int, str] | None = None,
         seed: int = 0,
     ) -> None:
         self.config = config
         self.decode = decode
+        self.shifted_logits = shifted_logits
         self.scheduler = Scheduler(
             config,
             decode,
@@ -62,6 +64,7 @@ class Harness:
             stop_token_ids=stop_token_ids,
             max_positions=max_positions,
             lengths_from_data=lengths_from_data,
+            shifted_logits=shifted_logits,
         )
         self.cache = CheckedCache(num_pages, config.page_size)
         self.executor = FakeExecutor(
@@ -75,6 +78,7 @@ class Harness:
             "stop_token_ids": stop_token_ids,
             "max_positions": max_positions,
             "lengths_from_data": lengths_from_data,
+            "shifted_logits": shifted_logits,
             "tokens_of": tokens_of,
             "seed": seed,
         }
@@ -185,7 +189,7 @@ class Harness:
             ranges = self.prefilled[request_id]
             start = int(plan.history[row])
             assert start % length == 0
-            first = self.specs[request_id].num_prompt_tokens // length * length
+            first = self.first_block(request_id)
             assert start >= first
             assert not ranges or ranges[-1][0] + ranges[-1][1] >= first
         assert plan.pages_used == self.scheduler.pool.num_used
@@ -224,10 +228,16 @@ class Harness:
         rest = np.arange(prompt, prompt + max(0, spec.max_new_tokens) + self.decode.block_length)
         return np.concatenate([spec.prompt_ids, self.executor.tokens_of(request_id, rest)])
 
+    def first_block(self, request_id: int) -> int:
+        """Where a request's first decode block starts. With shifted logits, a prompt that ends with
+        a block has this block committed, not prefilled: the commit pass gives the first token.
+        """
+        prompt, length = self.specs[request_id].num_prompt_tokens, self.decode.block_length
+        return (prompt - self.shifted_logits) // length * length
+
     def check_prefill(self, request_id: int) -> None:
         """Full prompt blocks were prefilled in order and once, unless the request was preempted."""
-        length = self.decode.block_length
-        full = self.specs[request_id].num_prompt_tokens // length * length
+        full = self.first_block(request_id)
         ranges = self.prefilled[request_id]
         restarts = sum(start == 0 for start, _ in ranges[1:])
         assert restarts <= self.finished[request_id].preemptions

@@ -53,6 +53,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         steps_per_round=st.sampled_from((1, 1, 2, 5)),
         stops=st.booleans(),
         include=st.booleans(),
+        shifted=st.booleans(),
     )
     def start(
         self,
@@ -67,6 +68,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         steps_per_round: int,
         stops: bool,
         include: bool,
+        shifted: bool,
     ) -> None:
         self.block_length = block_length
         self.longest = 4 * block_length  # prompt plus output, in tokens
@@ -83,6 +85,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             acceptance=acceptance,
             stop_token_ids=(STOP,) if stops else (),
             include_stop_token=include,
+            shifted_logits=shifted and policy in {"baseline", "fast-dllm-v2"},
         )
         self.equal_alone = policy != "adaptive"
         self.next_id = 0
