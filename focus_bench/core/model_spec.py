@@ -74,7 +74,8 @@ class ModelSpec:
             allowed = f"shares that leave an even number of {self.head_dim} channels"
             raise UsageError("model rotary_share", self.rotary_share, allowed)
         if self.num_dense_layers > self.num_layers:
-            raise UsageError("model num_dense_layers", self.num_dense_layers, "at most num_layers")
+            allowed = f"at most {self.num_layers} (num_layers)"
+            raise UsageError("model num_dense_layers", self.num_dense_layers, allowed)
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise UsageError(
                 "mask_token_id", self.mask_token_id, f"0 to {self.vocab_size - 1} (vocab_size - 1)"

@@ -18,6 +18,7 @@ from focus_bench.core.config import (
     SchedulerConfig,
 )
 from focus_bench.core.costs import StepShape, step_ops, total_flops
+from focus_bench.core.expert_spec import ExpertSpec
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.workload import Provenance, RequestSpec, Workload
 from focus_bench.decoding.rules import StepRules
@@ -44,6 +45,24 @@ SPEC = ModelSpec(
     dtype="float32",
 )
 PAGE_SIZE = 8
+# Attention of another family, a dense layer in front, experts and what they share of other widths.
+LLADA2 = SPEC.replace(
+    family="llada2",
+    rotary_share=0.5,
+    experts=ExpertSpec(
+        num_experts=12,
+        experts_per_token=3,
+        expert_size=20,
+        shared_size=28,
+        num_dense_layers=1,
+        router="sigmoid",
+        has_router_bias=True,
+        num_groups=4,
+        num_kept_groups=2,
+        routed_scale=2.5,
+    ),
+)
+SDAR_MOE = SPEC.replace(experts=ExpertSpec(num_experts=10, experts_per_token=4, expert_size=20))
 
 
 class CountingExecutor:
@@ -146,3 +165,22 @@ def test_flops_across_preemption() -> None:
     steps = counted_steps(DecodeConfig(policy="focus", block_length=8), num_pages=10)
     assert any(shape.swapped_pages for shape, _ in steps)
     assert [total_flops(step_ops(SPEC, shape)) for shape, _ in steps] == [c for _, c in steps]
+
+
+@pytest.mark.parametrize("policy", ["baseline", "focus"])
+@pytest.mark.parametrize("num_dense_layers", [0, 1, 2, 4])
+def test_flops_of_experts_whichever_they_are(policy: str, num_dense_layers: int) -> None:
+    assert LLADA2.experts is not None
+    experts = LLADA2.experts.replace(num_dense_layers=num_dense_layers)
+    spec = LLADA2.replace(experts=experts)
+    steps = counted_steps(DecodeConfig(policy=policy, block_length=8), spec)
+    assert [total_flops(step_ops(spec, shape)) for shape, _ in steps] == [c for _, c in steps]
+    assert any(shape.prefill.num_chunks for shape, _ in steps)
+    cut = any((f.kept < f.fed).any() for shape, _ in steps for f in shape.forwards)
+    assert cut == (policy == "focus")
+
+
+@pytest.mark.parametrize("policy", ["delayed-cache", "ideal"])
+def test_flops_of_experts_with_a_softmax_router(policy: str) -> None:
+    steps = counted_steps(DecodeConfig(policy=policy, block_length=8), SDAR_MOE)
+    assert [total_flops(step_ops(SDAR_MOE, shape)) for shape, _ in steps] == [c for _, c in steps]
