@@ -39,14 +39,14 @@ def _curve(name: str, samples: Mapping[Point, list[float]]) -> OpCurve:
     order = sorted(samples)
     points = np.array(order, dtype=np.float64)
     medians = np.array([np.median(samples[point]) for point in order])
-    deviations = np.array([np.std(samples[p], ddof=min(1, len(samples[p]) - 1)) for p in order])
+    low, high = np.array([np.percentile(samples[point], (16, 84)) for point in order]).T
     errors = held_out_errors(points, medians)
     return OpCurve(
         name=name,
         axes=CURVES[name].axes,
         points=points,
         seconds=medians,
-        spread=deviations / medians,
+        spread=0.5 * (high - low) / medians,
         held_out_p50=float(np.median(errors)) if len(errors) else None,
         held_out_max=float(errors.max()) if len(errors) else None,
     )

@@ -105,9 +105,10 @@ class OpCurve:
     """Seconds of one operation at n points.
 
     `points` [n, len(axes)], ascending, the last axis fastest; `seconds` [n], medians of the
-    samples; `spread` [n], their standard deviation over their median. `held_out_p50` and
-    `held_out_max`: relative errors of points that are interpolated from their neighbours instead
-    (None where no point has neighbours on both sides).
+    samples; `spread` [n], half the distance of their 16th and 84th percentiles over their median (a
+    relative standard deviation that outliers leave alone). `held_out_p50` and `held_out_max`:
+    relative errors of points that are interpolated from their neighbours instead (None where no
+    point has neighbours on both sides).
     """
 
     name: str
