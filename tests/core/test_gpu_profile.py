@@ -1,0 +1,344 @@
+"""Profiles of GPUs: samples become curves, files survive, and what is wrong is said by name."""
+
+import copy
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_calibration_cases import (
+    SETTINGS,
+    SHEET,
+    SPEC,
+    make_calibration,
+    seconds_of,
+    with_curve,
+)
+
+from focus_bench.core.calibration import dimensions_of
+from focus_bench.core.costs import DecodeShape, PrefillShape, decode_ops, prefill_ops
+from focus_bench.core.curve_floors import Widths, floor_s
+from focus_bench.core.curve_samples import Sample, curves_of, held_out_errors, samples_csv
+from focus_bench.core.errors import UsageError
+from focus_bench.core.gpu_profile_file import (
+    from_json,
+    load_gpu_calibration,
+    save_gpu_calibration,
+    to_json,
+)
+from focus_bench.core.model_spec import PRESETS
+from focus_bench.core.op_curves import CURVES, GpuCalibration
+from focus_bench.core.profile_check import profile_problems
+
+TODAY = datetime.date(2026, 2, 1)
+
+
+def problems(calibration: GpuCalibration) -> list[str]:
+    return profile_problems(calibration, today=TODAY)
+
+
+# -- samples ---------------------------------------------------------------------------------------
+
+
+def sample(curve: str, point: tuple[int, ...], seconds: float, round_: int = 0) -> Sample:
+    return Sample(curve=curve, point=point, round=round_, sample=0, seconds=seconds)
+
+
+def test_samples_of_all_rounds_become_sorted_medians() -> None:
+    curves = curves_of(
+        [
+            sample("importance", (4, 8), 3.0),
+            sample("importance", (1, 16), 2.0),
+            sample("importance", (4, 8), 5.0, 1),
+            sample("importance", (1, 8), 1.0),
+            sample("importance", (4, 8), 100.0, 2),
+        ]
+    )
+    assert list(curves) == ["importance"]
+    curve = curves["importance"]
+    assert curve.points.tolist() == [[1, 8], [1, 16], [4, 8]]
+    assert curve.seconds.tolist() == [1, 2, 5]
+    assert curve.axis("masked").tolist() == [8, 16, 8]
+    assert curve.spread[:2].tolist() == [0, 0]
+    # 3, 5, 100: the 16th percentile is 3.64, the 84th 69.6.
+    assert curve.spread[2] == pytest.approx(0.5 * (69.6 - 3.64) / 5)
+    assert (curve.held_out_p50, curve.held_out_max) == (None, None)
+
+
+def test_a_point_that_is_left_out_is_interpolated_from_its_neighbours() -> None:
+    points = np.array([[1.0], [3.0], [4.0], [8.0]])
+    # 3 between 1 and 4: 10 + 2/3 * 6 = 14 for 20; 4 between 3 and 8: 20 + 1/5 * 20 = 24 for 16.
+    errors = held_out_errors(points, np.array([10.0, 20.0, 16.0, 40.0]))
+    assert errors == pytest.approx([0.3, 0.5])
+
+
+def test_on_a_grid_the_mean_over_the_axes_is_the_estimate() -> None:
+    axis = (1.0, 2.0, 3.0)
+    points = np.array([[x, y] for x in axis for y in axis])
+    seconds = points @ np.array([2.0, 5.0]) + 1.0
+    assert held_out_errors(points, seconds) == pytest.approx([0.0] * 5, abs=1e-12)
+    middle = seconds.copy()
+    middle[4] *= 2.0
+    errors = held_out_errors(points, middle)
+    assert len(errors) == 5  # of nine points the corners have no axis with both neighbours
+    assert errors.max() == pytest.approx(0.5)
+
+
+def test_samples_as_csv() -> None:
+    text = samples_csv([sample("compaction", (4, 16, 8), 1.5e-6, 2)])
+    assert text == (
+        "curve,clock,axes,point,round,sample,seconds\n"
+        "compaction,device,sequencesxfedxkept,4x16x8,2,0,1.5e-06\n"
+    )
+
+
+# -- floors ----------------------------------------------------------------------------------------
+
+
+def test_floors_are_the_work_that_the_simulator_counts() -> None:
+    """Against core.costs, which counts whole steps; weights without activations."""
+    widths = Widths.of(dimensions_of(SPEC))
+    one = np.array([1], dtype=np.int64)
+    step = DecodeShape(
+        fed=4096 * one,
+        kept=4096 * one,
+        masked_fed=0 * one,
+        first_keys=4096 * one,
+        later_keys=4096 * one,
+        head_rows=4096,
+    )
+    flops = {op.name: op.flops for op in decode_ops(SPEC.replace(num_layers=1), step)}
+    for curve in ("qkv", "o", "gate_up", "down", "head"):
+        floor = floor_s(curve, (4096,), widths, SHEET)
+        assert floor == pytest.approx(flops[curve] / SHEET.dense_16bit_flops)
+    attention = flops["attention_scores"] + flops["attention_values"]
+    floor = floor_s("attention_decode", (1, 4096, 4096), widths, SHEET)
+    assert floor == pytest.approx(attention / SHEET.dense_16bit_flops)
+    chunk = PrefillShape(start=512 * one, length=2048 * one, block_length=32)
+    prefill = sum(
+        op.flops
+        for op in prefill_ops(SPEC.replace(num_layers=2), chunk)
+        if op.name.startswith("attention")
+    )
+    floor = floor_s("attention_prefill", (1, 2048, 512), widths, SHEET)
+    assert floor == pytest.approx(prefill / SHEET.dense_16bit_flops)
+
+
+def test_few_rows_wait_for_the_weights() -> None:
+    widths = Widths.of(dimensions_of(SPEC))
+    weights = 2 * 4096 * 24576
+    assert floor_s("gate_up", (1,), widths, SHEET) == weights / SHEET.memory_bandwidth
+    assert floor_s("swap_out", (64,), widths, SHEET) == pytest.approx(
+        64 * SPEC.kv_bytes_per_token / SHEET.host_link_bandwidth
+    )
+    assert floor_s("launch_first", (64,), widths, SHEET) == 0.0
+    assert floor_s("selection", (64,), widths, SHEET) == 2e-7
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
+    calibration = make_calibration()
+    path = tmp_path / "profile.json"
+    save_gpu_calibration(calibration, path)
+    again = load_gpu_calibration(path)
+    assert to_json(again) == to_json(calibration)
+    assert again.settings == SETTINGS
+    for name, curve in calibration.curves.items():
+        assert (again.curves[name].points == curve.points).all()
+        assert again.curves[name].seconds == pytest.approx(curve.seconds, rel=1e-5)
+    assert problems(again) == []
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    value: dict[str, Any] = copy.deepcopy(json.loads(json.dumps(to_json(make_calibration()))))
+    change(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: v.update(schema_version=1), "schema_version: 1 is not usable; allowed: 2"),
+        (lambda v: v.update(kind="steps"), "kind: 'steps'"),
+        (lambda v: v.pop("device"), "device: None"),
+        (lambda v: v.update(date=""), "date: ''"),
+        (lambda v: v["curves"].pop("head"), "curves: 'without head'"),
+        (lambda v: v["steps"].pop("graph"), "steps: 'without graph'"),
+        (lambda v: v["ceilings"].update(gemm_flops_per_s="fast"), "gemm_flops_per_s: 'fast'"),
+        (lambda v: v["dimensions"].pop("head_dim"), "dimensions: 'without head_dim'"),
+        (lambda v: v["dimensions"].update(head_dim=0), "head_dim: 0"),
+        (lambda v: v["curves"]["qkv"].update(axes=["tokens"]), "curves qkv axes"),
+        (lambda v: v["curves"]["qkv"].pop("spread"), "curves qkv: 'unreadable'"),
+        (lambda v: v["curves"]["qkv"]["seconds"].pop(), "curves qkv seconds: 'of shape [4]'"),
+        (lambda v: v["curves"]["qkv"].update(points=[[1, 2]]), "points: 'of shape [1, 2]'"),
+        (lambda v: v["curves"]["qkv"].update(points=[]), "points: 'of shape [0]'"),
+        (lambda v: v["curves"]["qkv"].update(held_out_p50="a"), "curves qkv: 'unreadable'"),
+        (lambda v: v["curves"].update(qkv=3), "curves qkv: 'int'"),
+        (lambda v: v["steps"]["eager"].pop("counts"), "steps eager"),
+        (lambda v: v.update(curves=[]), "curves: 'list'"),
+    ],
+)
+def test_what_is_no_such_file_is_refused_by_name(
+    change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_json(changed(change), source="profile x.json")
+    assert "profile x.json" in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_what_is_no_object_is_refused() -> None:
+    with pytest.raises(UsageError, match="'list' is not usable"):
+        from_json([], source="profile x.json")
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def test_a_believable_calibration_has_no_problems() -> None:
+    assert problems(make_calibration()) == []
+
+
+def test_every_fault_is_one_line() -> None:
+    calibration = make_calibration(
+        date="2026-13-01",
+        kernel_revision="main",
+        duration_s=0.0,
+        settings={**SETTINGS, "driver": ""},
+        ceilings={"copy_bytes_per_s": 6e12, "gemm_flops_per_s": 745e12},
+    )
+    found = problems(calibration)
+    assert [line.split(":")[0] for line in found] == [
+        "settings driver",
+        "date",
+        "kernel_revision",
+        "duration_s",
+        "ceilings copy_bytes_per_s",
+    ]
+    assert all("\n" not in line and "; " in line for line in found)
+
+
+@pytest.mark.parametrize("date", ["2026-02-02", "2019-12-31", "today"])
+def test_a_day_that_cannot_be(date: str) -> None:
+    assert len(problems(make_calibration(date=date))) == 1
+
+
+def test_steps_of_another_model_or_device() -> None:
+    calibration = make_calibration(dimensions=dimensions_of(PRESETS["sdar-4b"]))
+    assert "steps eager: of another model" in problems(calibration)[0]
+    calibration = make_calibration(device="NVIDIA B200")
+    assert problems(calibration)[0] == "steps eager: of NVIDIA H200, the curves of NVIDIA B200"
+
+
+@pytest.mark.parametrize("value", [0.0, -1e-6, np.nan, np.inf, 11.0])
+def test_seconds_that_no_call_takes(value: float) -> None:
+    calibration = make_calibration()
+    seconds = calibration.curves["gate_up"].seconds.copy()
+    seconds[2] = value
+    (line,) = problems(with_curve(calibration, "gate_up", seconds=seconds))
+    assert line.startswith("gate_up at rows 128: seconds")
+
+
+def test_samples_that_scatter() -> None:
+    calibration = make_calibration()
+    spread = np.full(5, 0.6)
+    (line,) = problems(with_curve(calibration, "gate_up", spread=spread))
+    assert line == "gate_up at rows 1: spread 0.6; allowed: 0 to 0.5 (the worst of 5)"
+    assert problems(with_curve(calibration, "launch_first", spread=spread)) == []
+
+
+def test_points_that_are_no_points() -> None:
+    calibration = make_calibration()
+    points = calibration.curves["gate_up"].points
+    for bad in (points - 1, points + 0.5, points * np.nan):
+        (line,) = problems(with_curve(calibration, "gate_up", points=bad))
+        assert line == "gate_up points: allowed are whole numbers, at least [1]"
+    (line,) = problems(with_curve(calibration, "gate_up", points=np.minimum(points, 512)))
+    assert line == "gate_up points: some twice; each may be given once"
+
+
+def test_faster_than_the_data_sheet() -> None:
+    calibration = make_calibration()
+    curve = calibration.curves["finish"]
+    floor = floor_s("finish", (2048,), Widths.of(dimensions_of(SPEC)), SHEET)
+    for share, refused in ((0.92, False), (0.9, True)):
+        # A straight line down to it, so that nothing else is wrong.
+        slope = (share * floor - curve.seconds[0]) / (2048 - 1)
+        seconds = curve.seconds[0] + slope * (curve.points[:, 0] - 1)
+        changed = with_curve(
+            calibration, "finish", seconds=seconds, held_out_p50=0.0, held_out_max=0.0
+        )
+        found = [line for line in problems(changed) if "finish at rows 2048" in line]
+        assert bool(found) == refused
+    assert "us, by the data sheet" in found[0]
+
+
+def test_a_device_without_a_data_sheet_is_not_held_against_one() -> None:
+    calibration = make_calibration(ceilings={"copy_bytes_per_s": 9e12, "gemm_flops_per_s": 9e15})
+    unknown = make_calibration(device="Some GPU", ceilings=calibration.ceilings)
+    assert len(problems(calibration)) == 2
+    assert all("steps" in line for line in problems(unknown))
+
+
+def test_twice_the_work_in_less_time() -> None:
+    """Beyond a tenth and the noise; a step down to less than twice the work is a tile's."""
+    calibration = make_calibration()
+    curve = calibration.curves["selection"]  # without a floor to speak of
+
+    def with_last(share: float, spread: float = 0.0) -> list[str]:
+        seconds = curve.seconds.copy()
+        seconds[-1] = share * seconds[1]
+        errors = held_out_errors(curve.points, seconds)
+        return problems(
+            with_curve(
+                calibration,
+                "selection",
+                seconds=seconds,
+                spread=np.full(3, spread),
+                held_out_p50=float(np.median(errors)),
+                held_out_max=float(errors.max()),
+            )
+        )
+
+    assert with_last(0.92) == []
+    assert with_last(0.85, spread=0.02) == []
+    (line,) = with_last(0.85)
+    assert line.startswith("selection at sequences 256: ")
+    assert line.endswith("allowed: 10% and the noise less (the worst of 2)")
+
+
+def test_an_error_that_is_not_its_points_own() -> None:
+    calibration = make_calibration()
+    for given in (None, 0.0, 0.9):
+        (line,) = problems(with_curve(calibration, "qkv", held_out_max=given))
+        assert line.startswith("qkv held_out_max: ")
+        assert "its own points say" in line
+
+
+def test_points_too_far_apart() -> None:
+    calibration = make_calibration()
+    seconds = calibration.curves["silu_mul"].seconds * np.array([1.0, 4.0, 1.0, 4.0, 1.0])
+    errors = held_out_errors(calibration.curves["silu_mul"].points, seconds)
+    found = problems(
+        with_curve(
+            calibration,
+            "silu_mul",
+            seconds=seconds,
+            held_out_p50=float(np.median(errors)),
+            held_out_max=float(errors.max()),
+        )
+    )
+    assert any(line.startswith("silu_mul held_out_p50: ") for line in found)
+
+
+def test_every_curve_has_a_floor_or_is_the_hosts() -> None:
+    for name, kind in CURVES.items():
+        point = (64,) * len(kind.axes)
+        floor = floor_s(name, point, Widths.of(dimensions_of(SPEC)), SHEET)
+        assert (floor > 0) == (kind.clock == "device" or name.startswith("swap"))
+        assert seconds_of(name, point) > floor
