@@ -1,5 +1,7 @@
 """Choice of experts and sort by expert: as the references, bit by bit where ids are chosen."""
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from focus_bench.engine.kernels.expert_routing.launcher import (
     RouterConfig,
     Routing,
     SortedPairs,
-    num_tiles,
+    max_tiles,
     route,
     sort_by_expert,
 )
@@ -145,15 +147,14 @@ def test_extreme_logits_choose_valid_experts(
     assert route(logits[1:3], config).weights.isfinite().all()
 
 
-def tiles_by_hand(ids: Tensor, num_experts: int, block_m: int) -> set[tuple[int, int, int]]:
-    """Expert, first and end row of every tile that holds rows."""
-    _, offsets = reference.sort_by_expert(ids, num_experts)
+def tiles_by_hand(offsets: Tensor, block_m: int) -> list[list[int]]:
+    """Expert, first and end row of every tile."""
     bounds = offsets.tolist()
-    return {
-        (expert, start, min(start + block_m, bounds[expert + 1]))
-        for expert in range(num_experts)
+    return [
+        [expert, start, min(start + block_m, bounds[expert + 1])]
+        for expert in range(len(bounds) - 1)
         for start in range(bounds[expert], bounds[expert + 1], block_m)
-    }
+    ]
 
 
 def sort_cases(device: torch.device) -> list[tuple[Tensor, int, int]]:
@@ -183,34 +184,30 @@ def sort_cases(device: torch.device) -> list[tuple[Tensor, int, int]]:
 def test_sort_and_tiles(case: int, kernel_device: torch.device) -> None:
     ids, num_experts, block_m = sort_cases(kernel_device)[case]
     out = SortedPairs.allocate(ids.numel(), num_experts, block_m, kernel_device)
-    for tensor in (out.pairs, out.offsets, out.tiles):
+    for tensor in (out.pairs, out.offsets, out.tiles, out.num_tiles, out.counts):
         tensor.fill_(-77)
     assert sort_by_expert(ids, num_experts, block_m, out=out) is out
     pairs, offsets = reference.sort_by_expert(ids, num_experts)
     assert torch.equal(out.offsets, offsets)
     assert torch.equal(out.pairs[: pairs.numel()], pairs)
     assert (out.pairs[pairs.numel() :] == -77).all()
-    assert -77 not in out.tiles[0]
-    used = out.tiles[:, out.tiles[0] >= 0].T.tolist()
-    assert len(used) == len({tuple(tile) for tile in used})
-    assert {tuple(tile) for tile in used} == tiles_by_hand(ids, num_experts, block_m)
-    assert [tile[1] for tile in used] == sorted(tile[1] for tile in used)
-    assert out.tiles.shape[1] <= -(-ids.numel() // block_m) + num_experts
+    assert torch.equal(out.counts, offsets.diff())
+    expected = tiles_by_hand(offsets, block_m)
+    assert out.num_tiles.item() == len(expected)
+    assert out.tiles[:, : len(expected)].T.tolist() == expected
+    assert (out.tiles[:, len(expected) :] == -77).all()
 
 
-def test_tiles_have_a_place_whatever_the_counts() -> None:
-    # The kernel's rule of places, for all counts of three experts up to two tiles and a bit.
-    block_m = 3
-    for packed in range(8**3):
-        counts = [packed % 8, packed // 8 % 8, packed // 64]
-        first = 0
-        free = 0
-        for expert, count in enumerate(counts):
-            place = first // block_m + expert
-            assert place >= free
-            free = place + -(-count // block_m)
-            first += count
-        assert free <= num_tiles(first, 3, block_m)
+def test_there_is_room_for_all_tiles_and_for_no_more() -> None:
+    # All counts of three experts of up to 7 rows, in tiles of 3.
+    needed: dict[int, int] = {}
+    for counts in itertools.product(range(8), repeat=3):
+        tiles = sum(-(-count // 3) for count in counts)
+        needed[sum(counts)] = max(tiles, needed.get(sum(counts), 0))
+    for pairs, tiles in needed.items():
+        assert tiles <= max_tiles(pairs, 3, 3)
+        if pairs <= 15:  # beyond, 7 rows of each leave no choice
+            assert max_tiles(pairs, 3, 3) <= tiles + 1
 
 
 def test_repeats_give_identical_bits(kernel_device: torch.device, num_repeats: int) -> None:

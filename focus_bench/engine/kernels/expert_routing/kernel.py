@@ -117,55 +117,72 @@ def router_kernel(
     tl.store(weights_ptr + outs, weights, mask=inside)
 
 
-@triton.jit(do_not_specialize=["num_tokens", "num_tiles"])
-def sort_kernel(
+@triton.jit(do_not_specialize=["num_tokens"])
+def count_kernel(
     ids_ptr,
-    pairs_ptr,
-    offsets_ptr,
-    tiles_ptr,
+    counts_ptr,
     num_tokens,
-    num_tiles,
     TOP_K: tl.constexpr,
-    NUM_EXPERTS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
     BLOCK: tl.constexpr,
-    BLOCK_TILES: tl.constexpr,
 ):
-    """Program e: places the pairs of expert e, and writes its offset and its tiles.
+    """Program e: the number of pairs of expert e.
 
-    Each program reads all ids (256 KB at most, from the second-level cache) and so needs to know
-    of no other program: one launch, no atomics.
+    Each program reads all ids (256 KB at most, from the second-level cache), so that no program
+    need know of another, and nothing is added atomically.
     """
     expert = tl.program_id(0)
     num_pairs = num_tokens * TOP_K  # so that loads are wide where top_k is a multiple of 4
     places = tl.arange(0, BLOCK)
-    lower = tl.zeros([BLOCK], tl.int32)
-    same = tl.zeros([BLOCK], tl.int32)
+    mine = tl.zeros([BLOCK], tl.int32)
     for start in range(0, num_pairs, BLOCK):
         ids = tl.load(ids_ptr + start + places, mask=start + places < num_pairs, other=-1)
-        lower += ((ids >= 0) & (ids < expert)).to(tl.int32)
-        same += (ids == expert).to(tl.int32)
-    first = tl.sum(lower, axis=0)
-    end = first + tl.sum(same, axis=0)
-    tl.store(offsets_ptr + expert, first)
+        mine += (ids == expert).to(tl.int32)
+    tl.store(counts_ptr + expert, tl.sum(mine, axis=0))
 
-    # ceil(n / B) <= (first + n) // B - first // B + 1: with one tile for every full block of pairs
-    # and one for every expert, an expert's tiles have a place that no other program need tell it.
-    first_tile = first // BLOCK_M + expert
-    next_tile = end // BLOCK_M + expert + 1
+
+@triton.jit(do_not_specialize=["num_tokens", "max_tiles"])
+def sort_kernel(
+    ids_ptr,
+    counts_ptr,
+    pairs_ptr,
+    offsets_ptr,
+    tiles_ptr,
+    num_tiles_ptr,
+    num_tokens,
+    max_tiles,
+    TOP_K: tl.constexpr,
+    NUM_EXPERTS: tl.constexpr,
+    PADDED_EXPERTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+):
+    """Program e: places the pairs of expert e, and writes its offset and its tiles."""
+    expert = tl.program_id(0)
+    experts = tl.arange(0, PADDED_EXPERTS)
+    counts = tl.load(counts_ptr + experts, mask=experts < NUM_EXPERTS, other=0)
+    tiles_of = (counts + BLOCK_M - 1) // BLOCK_M
+    first = tl.sum(tl.where(experts < expert, counts, 0), axis=0)
+    end = tl.sum(tl.where(experts <= expert, counts, 0), axis=0)
+    first_tile = tl.sum(tl.where(experts < expert, tiles_of, 0), axis=0)
+    end_tile = tl.sum(tl.where(experts <= expert, tiles_of, 0), axis=0)
+    tl.store(offsets_ptr + expert, first)
     if expert == NUM_EXPERTS - 1:
         tl.store(offsets_ptr + NUM_EXPERTS, end)
-        next_tile = num_tiles
-    for start in range(first_tile, next_tile, BLOCK_TILES):
-        tiles = start + tl.arange(0, BLOCK_TILES)
-        starts = first + (tiles - first_tile) * BLOCK_M
-        inside = tiles < next_tile
-        tl.store(tiles_ptr + tiles, tl.where(starts < end, expert, -1), mask=inside)
-        tl.store(tiles_ptr + num_tiles + tiles, starts, mask=inside)
-        tl.store(tiles_ptr + 2 * num_tiles + tiles, tl.minimum(starts + BLOCK_M, end), inside)
+        tl.store(num_tiles_ptr, end_tile)
     if first == end:
         return
 
+    for start in range(first_tile, end_tile, BLOCK_TILES):
+        tiles = start + tl.arange(0, BLOCK_TILES)
+        inside = tiles < end_tile
+        starts = first + (tiles - first_tile) * BLOCK_M
+        tl.store(tiles_ptr + tiles, tl.zeros([BLOCK_TILES], tl.int32) + expert, mask=inside)
+        tl.store(tiles_ptr + max_tiles + tiles, starts, mask=inside)
+        tl.store(tiles_ptr + 2 * max_tiles + tiles, tl.minimum(starts + BLOCK_M, end), inside)
+
+    num_pairs = num_tokens * TOP_K
+    places = tl.arange(0, BLOCK)
     next_place = first
     for start in range(0, num_pairs, BLOCK):
         ids = tl.load(ids_ptr + start + places, mask=start + places < num_pairs, other=-1)

@@ -7,7 +7,11 @@ import torch
 import triton
 from torch import Tensor
 
-from focus_bench.engine.kernels.expert_routing.kernel import router_kernel, sort_kernel
+from focus_bench.engine.kernels.expert_routing.kernel import (
+    count_kernel,
+    router_kernel,
+    sort_kernel,
+)
 
 _ROUTER_ROWS = 4  # tokens of a program, one of its warps each
 _MAX_SORT_BLOCK = 8192
@@ -93,13 +97,16 @@ class SortedPairs:
     """Pairs sorted by expert, then pair, and the tiles of at most `block_m` of them; all int32.
 
     The rows `offsets[e]`:`offsets[e + 1]` ([E + 1]) of `pairs` [num_pairs] belong to expert e;
-    rows from `offsets[E]` on mean nothing. `tiles` [3, num_tiles(...)]: expert, first row and end
-    row of each tile, in order of the rows, with tiles of expert -1 in between that hold none.
+    rows from `offsets[E]` on mean nothing. `tiles` [3, max_tiles(...)]: expert, first row and end
+    row of the first `num_tiles` [1] tiles, in order of the rows; the others mean nothing. `counts`
+    [E]: rows of each expert.
     """
 
     pairs: Tensor
     offsets: Tensor
     tiles: Tensor
+    num_tiles: Tensor
+    counts: Tensor
     block_m: int
 
     @classmethod
@@ -112,14 +119,19 @@ class SortedPairs:
         return cls(
             pairs=room(num_pairs),
             offsets=room(num_experts + 1),
-            tiles=room(3, num_tiles(num_pairs, num_experts, block_m)),
+            tiles=room(3, max_tiles(num_pairs, num_experts, block_m)),
+            num_tiles=room(1),
+            counts=room(num_experts),
             block_m=block_m,
         )
 
 
-def num_tiles(num_pairs: int, num_experts: int, block_m: int) -> int:
-    """Tiles that the ragged rows of all experts need at most: the full ones and one per expert."""
-    return num_pairs // block_m + num_experts
+def max_tiles(num_pairs: int, num_experts: int, block_m: int) -> int:
+    """Tiles that the ragged rows of all experts need at most: full ones, and one for each expert.
+
+    No tile is empty.
+    """
+    return min(num_pairs, num_pairs // block_m + num_experts)
 
 
 def route(
@@ -185,7 +197,7 @@ def sort_by_expert(
 ) -> SortedPairs:
     """Sort the pairs of `ids` [T, top_k], int32, by expert, and cut them into tiles of `block_m`.
 
-    One launch; the order is that of `reference.sort_by_expert`. ValueError if shapes do not fit.
+    Two launches; the order is that of `reference.sort_by_expert`. ValueError if shapes do not fit.
     """
     if ids.ndim != 2:
         raise ValueError(f"ids must be [T, top_k], not {tuple(ids.shape)}")
@@ -193,28 +205,37 @@ def sort_by_expert(
     num_pairs = ids.numel()
     if num_experts < 1 or block_m < 1:
         raise ValueError(f"num_experts {num_experts}, block_m {block_m}: both must be at least 1")
-    tiles = num_tiles(num_pairs, num_experts, block_m)
+    tiles = max_tiles(num_pairs, num_experts, block_m)
     if out is None:
         out = SortedPairs.allocate(num_pairs, num_experts, block_m, ids.device)
     check_tensor("out.pairs", out.pairs, (num_pairs,), torch.int32, ids.device)
     check_tensor("out.offsets", out.offsets, (num_experts + 1,), torch.int32, ids.device)
     check_tensor("out.tiles", out.tiles, (3, tiles), torch.int32, ids.device)
+    check_tensor("out.num_tiles", out.num_tiles, (1,), torch.int32, ids.device)
+    check_tensor("out.counts", out.counts, (num_experts,), torch.int32, ids.device)
     if out.block_m != block_m:
         raise ValueError(f"out.block_m is {out.block_m}; {block_m} is asked for")
     block = min(max(int(triton.next_power_of_2(max(1, num_pairs))), 256), _MAX_SORT_BLOCK)
+    num_warps = min(16, max(4, block // 512))
+    count_kernel[(num_experts,)](
+        ids, out.counts, ids.shape[0], TOP_K=ids.shape[1], BLOCK=block, num_warps=num_warps
+    )
     sort_kernel[(num_experts,)](
         ids,
+        out.counts,
         out.pairs,
         out.offsets,
         out.tiles,
+        out.num_tiles,
         ids.shape[0],
         tiles,
         TOP_K=ids.shape[1],
         NUM_EXPERTS=num_experts,
+        PADDED_EXPERTS=triton.next_power_of_2(num_experts),
         BLOCK_M=block_m,
         BLOCK=block,
         BLOCK_TILES=128,
-        num_warps=min(16, max(4, block // 512)),
+        num_warps=num_warps,
     )
     return out
 

@@ -4,6 +4,7 @@ How many rows each expert has is read on the device: a launch can be captured in
 replayed with other ids.
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -80,7 +81,7 @@ def grouped_experts(
     """Return out [T, h]: each token's experts' weighted outputs plus `shared` plus `residual`.
 
     out[t] = sum over k of routing.weights[t, k] * expert(routing.ids[t, k])(x[t]), where
-    expert(x) = (silu(x gate^T) * (x up^T)) down^T. Four launches. Sums are float32; rounded are
+    expert(x) = (silu(x gate^T) * (x up^T)) down^T. Five launches. Sums are float32; rounded are
     silu * up, an expert's weighted output (not if `workspace.partials` is float32) and the total,
     once each. The order of every sum depends on shapes and tuning only: equal inputs give equal
     bits. Rows of x, shared, residual and out [T, h] may be strided; `out` may be `shared` or
@@ -137,14 +138,15 @@ def _gate_up(
     activations: Tensor,
     tuning: Tuning,
 ) -> None:
-    chosen, tiles = tuning.gate_up, rows.tiles.shape[1]
-    gate_up_kernel[_grid(tiles, weights.expert_width, chosen)](
+    chosen = tuning.gate_up
+    gate_up_kernel[_grid(rows, weights.expert_width, chosen)](
         x,
         weights.gate_up,
         activations,
         rows.pairs,
         rows.tiles,
-        tiles,
+        rows.num_tiles,
+        rows.tiles.shape[1],
         x.stride(0),
         TOP_K=top_k,
         WIDTH=weights.expert_width,
@@ -166,15 +168,16 @@ def _down(
     partials: Tensor,
     tuning: Tuning,
 ) -> None:
-    chosen, tiles = tuning.down, rows.tiles.shape[1]
-    down_kernel[_grid(tiles, weights.hidden_size, chosen)](
+    chosen = tuning.down
+    down_kernel[_grid(rows, weights.hidden_size, chosen)](
         activations,
         weights.down,
         expert_weights,
         partials,
         rows.pairs,
         rows.tiles,
-        tiles,
+        rows.num_tiles,
+        rows.tiles.shape[1],
         WIDTH=weights.hidden_size,
         DEPTH=weights.expert_width,
         BLOCK_M=rows.block_m,
@@ -215,8 +218,18 @@ def _combine(
     )
 
 
-def _grid(tiles: int, width: int, tuning: ProductTuning) -> tuple[int]:
-    return (tiles * triton.cdiv(width, tuning.block_n),)
+def _grid(rows: SortedPairs, width: int, tuning: ProductTuning) -> tuple[int]:
+    """As many programs as run at once, or as there can be pieces of work if those are fewer."""
+    pieces = rows.tiles.shape[1] * triton.cdiv(width, tuning.block_n)
+    return (min(pieces, tuning.programs_per_sm * num_sms(rows.tiles.device)),)
+
+
+@functools.cache
+def num_sms(device: torch.device) -> int:
+    """Multiprocessors of `device`; the interpreter counts as an H200 does."""
+    if device.type != "cuda":
+        return 132
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def _check(x: Tensor, weights: ExpertWeights, routing: Routing) -> int:

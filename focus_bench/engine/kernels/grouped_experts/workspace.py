@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from focus_bench.engine.kernels.expert_routing.launcher import SortedPairs, num_tiles
+from focus_bench.engine.kernels.expert_routing.launcher import SortedPairs, max_tiles
 from focus_bench.engine.kernels.grouped_experts.tuning import MIN_BLOCK_M
 
 
@@ -14,15 +14,17 @@ from focus_bench.engine.kernels.grouped_experts.tuning import MIN_BLOCK_M
 class ExpertWorkspace:
     """Flat memory for up to so many pairs; launches that share it must not run at the same time.
 
-    Nothing in it means anything between calls. `pairs`, `offsets` and `tiles`, int32: see
-    SortedPairs. `activations`: rows of width F. `partials`: rows of width h, in the dtype to which
-    an expert's output is rounded before the sum over the choices; float32 rounds nothing there,
-    and moves twice the bytes.
+    Nothing in it means anything between calls. int32 and named as in SortedPairs: `pairs`,
+    `offsets`, `tiles`, `num_tiles` and `counts`. `activations`: rows of width F. `partials`: rows
+    of width h, in the dtype to which an expert's output is rounded before the sum over the
+    choices; float32 rounds nothing there, and moves twice the bytes.
     """
 
     pairs: Tensor
     offsets: Tensor
     tiles: Tensor
+    num_tiles: Tensor
+    counts: Tensor
     activations: Tensor
     partials: Tensor
 
@@ -46,7 +48,9 @@ class ExpertWorkspace:
         return cls(
             pairs=room(num_pairs, torch.int32),
             offsets=room(num_experts + 1, torch.int32),
-            tiles=room(3 * num_tiles(num_pairs, num_experts, MIN_BLOCK_M), torch.int32),
+            tiles=room(3 * max_tiles(num_pairs, num_experts, MIN_BLOCK_M), torch.int32),
+            num_tiles=room(1, torch.int32),
+            counts=room(num_experts, torch.int32),
             activations=room(num_pairs * expert_width, dtype),
             partials=room(num_pairs * hidden_size, partial_dtype or dtype),
         )
@@ -68,9 +72,11 @@ class ExpertWorkspace:
             (
                 "tiles",
                 self.tiles,
-                3 * num_tiles(num_pairs, num_experts, MIN_BLOCK_M),
+                3 * max_tiles(num_pairs, num_experts, MIN_BLOCK_M),
                 (torch.int32,),
             ),
+            ("num_tiles", self.num_tiles, 1, (torch.int32,)),
+            ("counts", self.counts, num_experts, (torch.int32,)),
             ("activations", self.activations, num_pairs * expert_width, (dtype,)),
             ("partials", self.partials, num_pairs * hidden_size, (dtype, torch.float32)),
         ):
@@ -81,10 +87,12 @@ class ExpertWorkspace:
 
     def sort(self, num_pairs: int, num_experts: int, block_m: int) -> SortedPairs:
         """The memory of one call's sort."""
-        tiles = num_tiles(num_pairs, num_experts, block_m)
+        tiles = max_tiles(num_pairs, num_experts, block_m)
         return SortedPairs(
             pairs=self.pairs[:num_pairs],
             offsets=self.offsets[: num_experts + 1],
             tiles=self.tiles[: 3 * tiles].view(3, tiles),
+            num_tiles=self.num_tiles[:1],
+            counts=self.counts[:num_experts],
             block_m=block_m,
         )
