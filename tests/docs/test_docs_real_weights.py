@@ -49,11 +49,11 @@ def test_published_quality_is_that_of_the_reports() -> None:
 
 
 def test_published_speed_is_that_of_the_reports() -> None:
-    processed = paper_published_speed.PROCESSED_PER_DECODED
+    processed = paper_published_speed.PROCESSED_PER_DECODED[paper_published.SDAR]
     for dataset, baseline, focus in table(PAGE, "Published processed/decoded"):
         assert float(baseline) == processed["baseline"][dataset.lower()]
         assert float(focus) == processed["focus"][dataset.lower()]
-    at_one = paper_published_speed.THROUGHPUT_BATCH_1
+    at_one = paper_published_speed.THROUGHPUT_BATCH_1[paper_published.SDAR]
     rows = [row for row in table(PAGE, "Published throughput") if "(Table 7)" in row[0]]
     assert len(rows) == len(paper_published_speed.DATASETS)
     for what, baseline, focus in rows:
