@@ -87,21 +87,21 @@ def make_point(policy: str, *, num_pages: int = 60, **changes: object) -> PointC
     return dataclasses.replace(point, **changes)
 
 
-def measure(point: PointConfig) -> tuple[StepLog, RunRecord, DecodeTrace]:
+def measure(point: PointConfig, spec: ModelSpec = SPEC) -> tuple[StepLog, RunRecord, DecodeTrace]:
     log = StepLog()
-    model = dummy_model(SPEC, device=torch.device("cpu"), seed=1)
+    model = dummy_model(spec, device=torch.device("cpu"), seed=1)
     record, trace = run_point(model, point, WORKLOAD, decode_trace=True, on_step=log.add)
     assert trace is not None
     return log, record, trace
 
 
-def predict(point: PointConfig) -> tuple[StepLog, RunRecord]:
+def predict(point: PointConfig, spec: ModelSpec = SPEC) -> tuple[StepLog, RunRecord]:
     log = StepLog()
     record = simulate_point(
         point,
         WORKLOAD,
-        SPEC,
-        cost_model=RooflineModel(spec=SPEC, hardware=get_hardware("h200")),
+        spec,
+        cost_model=RooflineModel(spec=spec, hardware=get_hardware("h200")),
         num_pages=point.scheduler.num_pages or 1,
         on_step=log.add,
     )
@@ -129,6 +129,7 @@ POLICIES = (
     "focus",
     "focus-fixed",
     "adaptive",
+    "fast-dllm-v2",
 )
 
 

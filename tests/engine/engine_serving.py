@@ -41,6 +41,7 @@ BATCH_INDEPENDENT_POLICIES = (
     "focus",
     "focus-fixed",
     "ideal",
+    "fast-dllm-v2",
 )
 
 

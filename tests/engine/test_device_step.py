@@ -60,6 +60,16 @@ def test_kernels_decode_as_the_host_does(policy: str) -> None:
 
 
 @pytest.mark.usefixtures("decisive_margins")
+def test_sub_blocks() -> None:
+    point = make_point("fast-dllm-v2", block_length=12, batch_size=2, page_size=8)
+    requests = make_requests([5, 12], [9, 10])
+    model = random_model(num_layers=2)
+    by_kernels = serve(model, point, requests, make_executor=with_kernels)
+    assert by_kernels.forwards == serve(model, point, requests).forwards
+    assert {8, 12} <= {len(f.fed) for fs in by_kernels.forwards.values() for f in fs}
+
+
+@pytest.mark.usefixtures("decisive_margins")
 def test_across_preemption() -> None:
     by_kernels, on_host = both("focus", page_size=4, num_pages=4)
     assert by_kernels.num_swaps_in == by_kernels.num_swaps_out > 0

@@ -87,6 +87,23 @@ def test_float32_decodes_as_on_the_cpu(
 
 
 @pytest.mark.usefixtures("decisive_margins")
+@pytest.mark.parametrize("num_pages", [None, 12], ids=["roomy", "preemption"])
+@pytest.mark.parametrize("cuda_graphs", ["off", "on"])
+def test_sub_blocks_decode_as_on_the_cpu(num_pages: int | None, cuda_graphs: str) -> None:
+    point = make_point("fast-dllm-v2", block_length=32, page_size=16, num_pages=num_pages)
+    point = dataclasses.replace(
+        point, engine=dataclasses.replace(point.engine, cuda_graphs=cuda_graphs)
+    )
+    requests = make_requests([5, 32, 40, 3], [70, 50, 60, 45], seed=2)
+    on_cpu = serve(random_model(), point, requests)
+    on_cuda = serve(on_gpu(random_model()), point, requests)
+    assert {8, 32} <= {len(f.fed) for fs in on_cpu.forwards.values() for f in fs}
+    assert on_cuda.outputs == on_cpu.outputs
+    assert on_cuda.forwards == on_cpu.forwards
+    assert bool(on_cuda.preemptions) == (num_pages is not None)
+
+
+@pytest.mark.usefixtures("decisive_margins")
 @pytest.mark.parametrize("policy", ["baseline", "focus"])
 def test_draws_at_temperature_one_are_those_of_the_cpu(policy: str) -> None:
     point = make_point(policy, temperature=1.0, num_pages=9, seed=7)
