@@ -56,10 +56,13 @@ class EngineExecutor:
     def for_point(
         cls, model: BlockDiffusionModel, cache: PagedKVCache, point: PointConfig
     ) -> "EngineExecutor":
-        """The executor of a point: with kernels on a GPU, else in plain PyTorch."""
+        """The executor of a point: with kernels on a GPU, else in plain PyTorch.
+
+        Families without fused layers run in plain PyTorch on a GPU too, decisions on the host.
+        """
         rules = StepRules.for_point(point)
         step: DecodeStep | None = None
-        if model.device.type == "cuda":
+        if runs_on_kernels(model):
             # Triton is not there on every machine without a GPU.
             from focus_bench.engine.device_step import DeviceStep
 
@@ -156,6 +159,15 @@ class EngineExecutor:
         elif rules.exact_replay or not evicting.any():
             given = rules.evict(block, feed, None, evicting=evicting)
         return EvictionChoice(evicting=evicting, given=given)
+
+
+def runs_on_kernels(model: BlockDiffusionModel) -> bool:
+    """Whether the model's decode steps go through Triton kernels."""
+    if model.device.type != "cuda":
+        return False
+    from focus_bench.engine.models.fused import has_fused_layers  # imports Triton
+
+    return has_fused_layers(model)
 
 
 def _confidence_errors(plan: Plan, candidates: BoolArray, confidence: FloatArray) -> dict[int, str]:

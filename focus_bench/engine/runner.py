@@ -23,7 +23,7 @@ from focus_bench.decoding.policies import POLICIES, check_suits_model, get_polic
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.engine.device import device_name
 from focus_bench.engine.environment import GpuSampler
-from focus_bench.engine.executor import EngineExecutor
+from focus_bench.engine.executor import EngineExecutor, runs_on_kernels
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.memory import check_pages_fit, memory_budget_bytes, num_pages_that_fit
 from focus_bench.engine.models.base import BlockDiffusionModel
@@ -92,7 +92,7 @@ def run_point(
     record = dataclasses.replace(
         loop.recorder.finish(duration_s, num_pages),
         peak_memory_bytes=_peak_memory_bytes(model.device),
-        notes=run_notes(point, workload, model.spec),
+        notes=(*run_notes(point, workload, model.spec), *_path_notes(model)),
         settings=device_settings(model),
         environment=sampler.samples,
     )
@@ -122,6 +122,13 @@ def run_notes(point: PointConfig, workload: Workload, spec: ModelSpec) -> tuple[
     """What the run does not measure, for every output."""
     dummy_weights = has_dummy_weights(point.engine)
     return point_labels(point, workload.provenance, dummy_weights=dummy_weights, spec=spec)
+
+
+def _path_notes(model: BlockDiffusionModel) -> tuple[str, ...]:
+    """On a GPU, that no kernels were used where none exist for the model's family."""
+    if model.device.type != "cuda" or runs_on_kernels(model):
+        return ()
+    return (f"plain PyTorch on the GPU (no fused layers for {model.spec.name} yet)",)
 
 
 def device_settings(model: BlockDiffusionModel) -> dict[str, str]:

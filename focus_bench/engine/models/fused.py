@@ -8,8 +8,13 @@ from focus_bench.engine.models.sdar import SdarModel
 from focus_bench.engine.models.sdar_fused import FusedSdarLayers
 
 
+def has_fused_layers(model: BlockDiffusionModel) -> bool:
+    """Whether `fused_layers` has a stack for the model; without one it runs in plain PyTorch."""
+    return isinstance(model, SdarModel)
+
+
 def fused_layers(model: BlockDiffusionModel, cache: PagedKVCache) -> LayerStack:
     """The model's layers over kernels. Raises UsageError for a family that has none."""
-    if isinstance(model, SdarModel):
+    if isinstance(model, SdarModel):  # has_fused_layers, as the type checker can follow it
         return FusedSdarLayers(model, cache)
     raise UsageError("model", type(model).__name__, "SdarModel on a GPU")
