@@ -52,6 +52,6 @@ def _activation_bytes(point: PointConfig, workload: Workload, spec: ModelSpec) -
     tokens = max(rows, min(point.scheduler.max_prefill_tokens, prompts))
     residuals = 2 * spec.hidden_size
     attention = 2 * spec.q_size + 2 * spec.kv_size  # queries, keys, values and the output
-    feed_forward = 3 * spec.intermediate_size  # gate, up and their product
+    feed_forward = 3 * spec.token_width  # gate, up and their product
     layer_bytes = tokens * (residuals + attention + feed_forward) * spec.dtype_bytes
     return layer_bytes + min(4 * rows * spec.vocab_size, _MAX_LOGIT_BYTES)

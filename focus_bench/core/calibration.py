@@ -177,8 +177,24 @@ class CalibrationSamples:
 
 
 def dimensions_of(spec: ModelSpec) -> dict[str, int | str]:
-    """What a step's time depends on, of a model."""
-    return {name: getattr(spec, name) for name in DIMENSIONS}
+    """What a step's time depends on, of a model.
+
+    With experts, `intermediate_size` is the mean over layers of what one token goes through.
+    """
+    dimensions = {name: getattr(spec, name) for name in DIMENSIONS}
+    return dimensions | {"intermediate_size": spec.mean_token_width}
+
+
+def check_applies(dimensions: Mapping[str, int | str], spec: ModelSpec, *, profile: str) -> None:
+    """Raise UsageError where `spec` has experts and the `profile` was measured on another model.
+
+    How long products of experts take depends on how many of them a step touches, which no dense
+    model, and none with other experts, can tell.
+    """
+    if spec.experts is not None and dict(dimensions) != dimensions_of(spec):
+        raise UsageError(
+            "--gpu", profile, f"a data sheet, or a profile measured on {spec.name} (it has experts)"
+        )
 
 
 def samples_of(

@@ -135,6 +135,13 @@ class ModelSpec:
         return max(dense, 0 if self.experts is None else self.experts.token_width)
 
     @property
+    def mean_token_width(self) -> int:
+        """Feed-forward channels that one token goes through, mean over layers, rounded."""
+        experts = 0 if self.experts is None else self.experts.token_width
+        total = self.num_dense_layers * self.intermediate_size + self.num_expert_layers * experts
+        return round(total / self.num_layers)
+
+    @property
     def attention_params(self) -> int:
         """Parameters of one layer but for its feed-forward, norms included."""
         vectors = self.q_size + 2 * self.kv_size if self.has_qkv_bias else 2 * self.head_dim

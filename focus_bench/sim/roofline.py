@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from focus_bench.core.costs import OpCost, Phase, StepShape, step_ops, swap_bytes
 from focus_bench.core.errors import check_range
+from focus_bench.core.expert_load import UNIFORM_LOAD, ExpertLoad
 from focus_bench.core.hardware import Hardware
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.records import StepTiming
@@ -44,11 +45,15 @@ def roofline_label(hardware: Hardware) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineModel:
-    """Sum over operations of max(FLOPs / peak, bytes / bandwidth), plus launches and host time."""
+    """Sum over operations of max(FLOPs / peak, bytes / bandwidth), plus launches and host time.
+
+    `expert_load`: how tokens spread over experts, in a model that has any.
+    """
 
     spec: ModelSpec
     hardware: Hardware
     efficiency: Efficiency = Efficiency()
+    expert_load: ExpertLoad = UNIFORM_LOAD
 
     @property
     def label(self) -> str:
@@ -58,7 +63,7 @@ class RooflineModel:
     def step_timing(self, shape: StepShape) -> StepTiming:
         """Seconds of one step (see the class)."""
         seconds = dict.fromkeys(Phase, 0.0)
-        for op in step_ops(self.spec, shape):
+        for op in step_ops(self.spec, shape, self.expert_load):
             seconds[op.phase] += self.op_s(op)
         link = self.hardware.host_link_bandwidth * self.efficiency.host_link
         swap_s = swap_bytes(self.spec, shape) / link
