@@ -18,6 +18,7 @@ from focus_bench.core.calibration import (
     TIMED_PARTS,
     CalibrationSamples,
     StepCounts,
+    check_applies,
     dimensions_of,
     read_json,
 )
@@ -212,6 +213,9 @@ class ProfileModel:
 
     spec: ModelSpec
     profile: Profile
+
+    def __post_init__(self) -> None:
+        check_applies(self.profile.samples.dimensions, self.spec, profile=self.profile.name)
 
     @property
     def label(self) -> str:
