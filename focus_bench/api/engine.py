@@ -10,10 +10,12 @@ from focus_bench.api.points import make_point
 from focus_bench.bench.defaults import default_tokenizer, resolved_engine
 from focus_bench.core.calibration import CalibrationSamples
 from focus_bench.core.config import EngineConfig, PointConfig, SamplingConfig
+from focus_bench.core.curve_samples import Sample
 from focus_bench.core.decodability import DecodabilityRecords
 from focus_bench.core.errors import UsageError
 from focus_bench.core.model_folder import has_dummy_weights
 from focus_bench.core.model_spec import DEFAULT_MODEL, ModelSpec
+from focus_bench.core.op_curves import GpuCalibration
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import CALLER, Provenance, RequestSpec, TokenArray, Workload
 from focus_bench.scheduling.plan import Outcome, Plan
@@ -186,6 +188,18 @@ class Engine:
         from focus_bench.engine.calibrate import measure
 
         return measure(self._model, seconds=seconds)
+
+    def measure_operations(self, *, seconds: float) -> tuple[GpuCalibration, list[Sample]]:
+        """Measure the model's operations one by one on a GPU: the curves, and every sample.
+
+        Raises UsageError on a CPU and for a model without fused layers.
+        """
+        from focus_bench.engine.calibrate_gpu import measure_operations
+        from focus_bench.engine.op_timer import GraphTimer
+
+        if self._model.device.type != "cuda":
+            raise UsageError("--device", self.hardware, "cuda (operations are measured on a GPU)")
+        return measure_operations(self._model, timer=GraphTimer(), seconds=seconds)
 
     def generate(
         self,

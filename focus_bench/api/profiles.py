@@ -3,8 +3,10 @@
 Knows files and names; measuring is the engine's matter, fitting the simulator's.
 """
 
+import math
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +15,12 @@ from focus_bench.core.model_spec import ModelSpec
 
 if TYPE_CHECKING:
     from focus_bench.api.engine import Engine
+    from focus_bench.core.op_curves import GpuCalibration
     from focus_bench.sim.calibration import Profile
 
 CPU = "cpu"
 CALIBRATION_S = 15.0
+GPU_CALIBRATION_S = 180.0
 
 
 def profiles_folder() -> Path:
@@ -46,11 +50,76 @@ def calibrate(
 
     profile = fit_profile(engine.measure_steps(seconds=seconds), name=f"local-{engine.hardware}")
     target = profile_path(engine) if path is None else path
+    _write_whole(target, profile.save)
+    return load_profile(target)  # as every later command will read it, so that all predict alike
+
+
+def operations_path(engine: "Engine") -> Path:
+    """The file of the engine's measured operations, beside its profile."""
+    path = profile_path(engine)
+    return path.with_name(f"{path.stem}_operations.json")
+
+
+def calibrate_operations(
+    engine: "Engine", *, seconds: float = GPU_CALIBRATION_S, path: Path | None = None
+) -> "GpuCalibration":
+    """Measure the operations of an engine on a GPU for some `seconds` and keep them.
+
+    `path` None: in the user's cache. Every sample goes into a CSV file beside it. Raises
+    UsageError on a CPU.
+    """
+    from focus_bench.core.curve_samples import samples_csv
+    from focus_bench.core.gpu_profile_file import save_gpu_calibration
+
+    calibration, samples = engine.measure_operations(seconds=seconds)
+    target = operations_path(engine) if path is None else path
+    text = samples_csv(samples)
+    _write_whole(samples_path(target), lambda file: file.write_text(text, encoding="utf-8"))
+    _write_whole(target, lambda file: save_gpu_calibration(calibration, file))
+    return calibration
+
+
+def samples_path(profile: Path) -> Path:
+    """The CSV file of samples beside a profile of operations."""
+    return profile.with_name(f"{profile.stem}_samples.csv")
+
+
+def check_profile(path: Path) -> "tuple[Profile | GpuCalibration, list[str]]":
+    """A profile of either kind, and what is wrong with it: one line each, none if it is right.
+
+    Raises UsageError, naming the file and the key, for what is no profile.
+    """
+    from focus_bench.core.calibration import read_json
+    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+    from focus_bench.core.profile_check import profile_problems
+    from focus_bench.sim.calibration import load_profile
+
+    value = read_json(path)
+    if not is_gpu_calibration(value):
+        profile = load_profile(path)
+        return profile, _fit_problems(profile)
+    calibration = from_json(value, source=f"profile {path}")
+    return calibration, profile_problems(calibration)
+
+
+def _fit_problems(profile: "Profile") -> list[str]:
+    measured = {f"seconds of {part}": s.tolist() for part, s in profile.samples.seconds.items()}
+    fitted = {f"coefficient {name}": [value] for name, value in profile.coefficients.items()}
+    errors = {"error_p50": [profile.error_p50], "error_p90": [profile.error_p90]}
+    return [
+        f"{name}: {value}; allowed: 0 or more, and finite"
+        for name, values in (fitted | errors | measured).items()
+        for value in values
+        if not 0.0 <= value < math.inf
+    ]
+
+
+def _write_whole(target: Path, write: Callable[[Path], object]) -> None:
+    """Write a file that others see whole or not at all; missing folders are made."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
-    profile.save(partial)
+    write(partial)
     partial.replace(target)
-    return load_profile(target)  # as every later command will read it, so that all predict alike
 
 
 def profile_of_engine(engine: "Engine") -> "Profile | None":

@@ -1,20 +1,34 @@
 """focus-bench calibrate: measures this machine's cost profile for the simulator."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from typing import Annotated as A
 
 import typer
 
 from focus_bench.cli.flags import takes
 from focus_bench.cli.options import DeviceFlags
+from focus_bench.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from focus_bench.api.engine import Engine
+    from focus_bench.sim.calibration import Profile
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateFlags(DeviceFlags):
     """The flags of calibrate."""
 
-    seconds: A[float, typer.Option(help="How long to measure, at least.")] = 15.0
+    seconds: A[
+        float | None,
+        typer.Option(
+            help="How long to measure, at least.", show_default="15; on a GPU 180, at most"
+        ),
+    ] = None
     output: A[
         Path | None,
         typer.Option(
@@ -22,19 +36,31 @@ class CalibrateFlags(DeviceFlags):
             show_default="the user's cache, where run and simulate find it",
         ),
     ] = None
+    check: A[
+        Path | None,
+        typer.Option(
+            help="Measure nothing: say whether this profile, made here or elsewhere, is right.",
+            show_default="none",
+        ),
+    ] = None
 
 
 @takes(CalibrateFlags)
 def command(flags: CalibrateFlags) -> int:
-    """Measure steps of every kind on this machine and fit the simulator's costs to them."""
+    """Measure this machine's costs for the simulator, or check a profile that was made elsewhere.
+
+    Costs are fitted to steps of every kind. On a GPU each operation is also measured by itself,
+    against the sizes that it depends on; that profile is what --output and --check are about.
+    """
     from focus_bench.api.engine import Engine
-    from focus_bench.api.profiles import calibrate, profile_path
+    from focus_bench.api.profiles import CALIBRATION_S, CPU
     from focus_bench.cli.paths import check_writable
     from focus_bench.report.console import make_console
-    from focus_bench.report.formats import share
 
-    check_writable("--output", flags.output)
     console = make_console()
+    if flags.check is not None:
+        return _check(flags.check, console)
+    check_writable("--output", flags.output)
     engine = Engine(
         flags.model,
         load_format=flags.load_format,
@@ -44,11 +70,69 @@ def command(flags: CalibrateFlags) -> int:
         mask_token_id=flags.mask_token_id,
         threads=flags.threads,
     )
-    profile = calibrate(engine, seconds=flags.seconds, path=flags.output)
+    if engine.hardware == CPU:
+        seconds = CALIBRATION_S if flags.seconds is None else flags.seconds
+        _measure_steps(engine, seconds, flags.output, console)
+    else:
+        try:
+            _measure_operations(engine, flags, console)
+        except UsageError as error:
+            if flags.output is not None:
+                raise
+            console.print(f"operations are not measured: {error}", soft_wrap=True)
+        _measure_steps(engine, CALIBRATION_S, None, console)
+    return 0
+
+
+def _measure_steps(
+    engine: "Engine", seconds: float, output: Path | None, console: "Console"
+) -> None:
+    from focus_bench.api.profiles import calibrate, profile_path
+
+    profile = calibrate(engine, seconds=seconds, path=output)
+    _describe_steps(profile, console)
+    console.print(f"profile: {output or profile_path(engine)}", soft_wrap=True)
+
+
+def _measure_operations(engine: "Engine", flags: CalibrateFlags, console: "Console") -> None:
+    from focus_bench.api.profiles import (
+        GPU_CALIBRATION_S,
+        calibrate_operations,
+        operations_path,
+        samples_path,
+    )
+    from focus_bench.report.profiles import describe_operations
+
+    seconds = GPU_CALIBRATION_S if flags.seconds is None else flags.seconds
+    calibration = calibrate_operations(engine, seconds=seconds, path=flags.output)
+    path = flags.output or operations_path(engine)
+    console.print(describe_operations(calibration))
+    console.print(f"profile of operations: {path}", soft_wrap=True)
+    console.print(f"samples: {samples_path(path)}", soft_wrap=True)
+
+
+def _check(path: Path, console: "Console") -> int:
+    from focus_bench.api.profiles import check_profile
+    from focus_bench.core.op_curves import GpuCalibration
+    from focus_bench.report.profiles import describe_operations
+
+    profile, problems = check_profile(path)
+    for problem in problems:
+        print(f"focus-bench: {path}: {problem}", file=sys.stderr)
+    if problems:
+        return 2
+    if isinstance(profile, GpuCalibration):
+        console.print(describe_operations(profile))
+    else:
+        _describe_steps(profile, console)
+    return 0
+
+
+def _describe_steps(profile: "Profile", console: "Console") -> None:
+    from focus_bench.report.formats import share
+
     console.print(profile.label)
     console.print(
         f"{profile.samples.num_steps} steps; error of the fit: {share(profile.error_p50)} of a "
         f"step at p50, {share(profile.error_p90)} at p90, {share(profile.error_total)} in all"
     )
-    console.print(f"profile: {flags.output or profile_path(engine)}", soft_wrap=True)
-    return 0

@@ -194,7 +194,7 @@ def _steps(model: BlockDiffusionModel, mode: str, scale: Scale, seed: int) -> Ca
             policy=policy,
             batch_size=batch,
             prompts=spread(batch, 64, 400),
-            output_tokens=24 if batch > 1 else 64,
+            output_tokens=48 if batch > 1 else 64,
             cuda_graphs=_GRAPHS_OF_MODE[mode],
         )
         for batch in scale.batches

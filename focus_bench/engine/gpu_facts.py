@@ -1,9 +1,10 @@
 """Which kernels, driver and versions a measurement on a GPU was made with."""
 
 import hashlib
-import importlib.metadata
 import re
 from pathlib import Path
+
+import triton
 
 from focus_bench.engine import kernels
 from focus_bench.engine.models.base import BlockDiffusionModel
@@ -42,7 +43,7 @@ def gpu_settings(model: BlockDiffusionModel, *, page_size: int) -> dict[str, str
         "driver": driver_version(),
         "cuda": settings["cuda"],
         "torch": settings["torch"],
-        "triton": importlib.metadata.version("triton"),
+        "triton": str(triton.__version__),
         "python": settings["python"],
         "page_size": str(page_size),
     }

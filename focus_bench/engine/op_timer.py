@@ -16,9 +16,9 @@ Call = Callable[[], object]
 
 SAMPLES = 5
 HOST_SAMPLES = 9
-# Kernels of one graph, in seconds of eager launches: some hundred short ones, so that the time
-# between two replays does not count.
-_GRAPH_S = 3e-3
+# Calls of one graph, in seconds of eager calls: some hundred short ones, so that the few
+# microseconds between two replays do not count.
+_GRAPH_S = 8e-3
 _MAX_CALLS = 512
 # A GPU takes some tenths of a second to lower its clock to what its power limit allows.
 _SUSTAINED_S = 1.0

@@ -1,0 +1,204 @@
+"""calibrate --check, and where the operations of a GPU are kept; measuring is not tested here."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_calibration_cases import make_calibration, with_curve
+
+from focus_bench.api.engine import Engine
+from focus_bench.api.profiles import (
+    calibrate_operations,
+    gpu_profile_of,
+    operations_path,
+    samples_path,
+)
+from focus_bench.cli.main import main
+from focus_bench.core.calibration import CalibrationSamples
+from focus_bench.core.curve_samples import Sample
+from focus_bench.core.errors import UsageError
+from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration, to_json
+from focus_bench.core.op_curves import GpuCalibration
+from focus_bench.sim.calibration import bundled_profiles, fit_profile
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "h200.json"
+    save_gpu_calibration(make_calibration(), path)
+    return path
+
+
+def check(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, list[str]]:
+    code = main(["calibrate", "--check", str(path)])
+    out, err = capsys.readouterr()
+    return code, out, err.splitlines()
+
+
+def test_a_good_profile_is_summed_up(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = check(profile, capsys)
+    assert (code, err) == (0, [])
+    assert "NVIDIA H200, driver 580.159.04: sdar-8b (bfloat16), 2026-01-02" in out
+    assert "kernels 0123456789ab" in out
+    assert "copy 4.24TB/s, products 745TFLOP/s; steps: 2 eager, 2 graph" in out
+    line = next(line for line in out.splitlines() if line.startswith("attention_prefill"))
+    assert line.split()[1:5] == ["sequences,", "queries,", "history", "27"]
+
+
+def test_every_problem_is_a_line_and_the_code_is_2(
+    profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibration = make_calibration(kernel_revision="main")
+    slow = np.full(5, 11.0)
+    save_gpu_calibration(with_curve(calibration, "down", seconds=slow), profile)
+    code, out, err = check(profile, capsys)
+    assert (code, out) == (2, "")
+    assert err == [
+        f"focus-bench: {profile}: kernel_revision: 'main'; allowed: 12 hexadecimal digits",
+        f"focus-bench: {profile}: down at rows 1: seconds 11; allowed: above 0 and below 10 "
+        "(the worst of 5)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", ["JSON"]),
+        ("[]", ["'unreadable'"]),
+        ('{"schema_version": 3}', ["schema_version", "3"]),
+        ('{"kind": "gpu-operations", "schema_version": 1}', ["schema_version", "1", "2"]),
+        ('{"kind": "gpu-operations", "schema_version": 2}', ["curves", "'NoneType'"]),
+    ],
+)
+def test_what_is_no_profile_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: list[str]
+) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    code, out, err = check(path, capsys)
+    assert (code, out, len(err)) == (2, "", 1)
+    assert str(path) in err[0]
+    for part in named:
+        assert part in err[0]
+
+
+def test_profiles_of_a_cpu_are_checked_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], samples: CalibrationSamples
+) -> None:
+    code, out, err = check(bundled_profiles()["cpu"], capsys)
+    assert (code, err) == (0, [])
+    assert out.startswith("calibrated on cpu")
+    profile = fit_profile(samples, name="mine")
+    coefficients = {**profile.coefficients, "host_row": -1e-6, "swap_byte": np.inf}
+    path = tmp_path / "mine.json"
+    dataclasses.replace(profile, coefficients=coefficients).save(path)
+    code, out, err = check(path, capsys)
+    assert (code, out) == (2, "")
+    assert [line.split(": ")[2] for line in err] == [
+        "coefficient host_row",
+        "coefficient swap_byte",
+    ]
+
+
+# -- measured operations ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine("dummy-tiny", device="cpu")
+
+
+def test_a_cpus_operations_are_not_measured_one_by_one(engine: Engine) -> None:
+    with pytest.raises(UsageError, match=r"--device: 'cpu' .*cuda"):
+        engine.measure_operations(seconds=1.0)
+
+
+def test_operations_are_kept_with_their_samples(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[float] = []
+
+    def measured(self: Engine, *, seconds: float) -> tuple[GpuCalibration, list[Sample]]:
+        asked.append(seconds)
+        return make_calibration(), [
+            Sample(curve="qkv", point=(64,), round=0, sample=i, seconds=1e-5) for i in range(3)
+        ]
+
+    monkeypatch.setattr(Engine, "measure_operations", measured)
+    calibrate_operations(engine, seconds=7.0)
+    for path in (operations_path(engine), tmp_path / "folder" / "mine.json"):
+        if path != operations_path(engine):
+            calibrate_operations(engine, path=path)
+        assert to_json(load_gpu_calibration(path)) == to_json(make_calibration())
+        csv = samples_path(path).read_text().splitlines()
+        assert len(csv) == 4
+        assert {p.suffix for p in path.parent.iterdir()} == {".json", ".csv"}
+    assert asked == [7.0, 180.0]
+    # The cache's fitted profiles are found as before: this file is not taken for one.
+    assert gpu_profile_of(engine.hardware, engine.spec) is None
+
+
+class FakeGpu:
+    """An engine on a GPU that measures nothing; what is asked of it."""
+
+    hardware = "NVIDIA H200"
+
+    def __init__(self, engine: Engine, samples: CalibrationSamples) -> None:
+        self.spec, self.settings = engine.spec, engine.settings
+        self._samples = samples
+        self.log: list[tuple[str, float]] = []
+        self.refusal: UsageError | None = None
+
+    def measure_operations(self, *, seconds: float) -> tuple[GpuCalibration, list[Sample]]:
+        self.log.append(("operations", seconds))
+        if self.refusal is not None:
+            raise self.refusal
+        return make_calibration(), []
+
+    def measure_steps(self, *, seconds: float) -> CalibrationSamples:
+        self.log.append(("steps", seconds))
+        return self._samples
+
+
+@pytest.fixture
+def gpu(engine: Engine, samples: CalibrationSamples, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """What commands load."""
+    fake = FakeGpu(engine, samples)
+
+    def make(*_: Any, **__: Any) -> FakeGpu:
+        return fake
+
+    monkeypatch.setattr("focus_bench.api.engine.Engine", make)
+    return fake
+
+
+def test_on_a_gpu_operations_are_measured_and_steps_fitted(
+    gpu: FakeGpu, capsys: pytest.CaptureFixture[str], tmp_path: Path, cache: Path
+) -> None:
+    output = tmp_path / "mine.json"
+    assert main(["calibrate", "--seconds", "30", "--output", str(output)]) == 0
+    assert gpu.log == [("operations", 30.0), ("steps", 15.0)]
+    out = capsys.readouterr().out
+    assert f"profile of operations: {output}\n" in out
+    assert f"samples: {tmp_path / 'mine_samples.csv'}\n" in out
+    assert json.loads(output.read_text())["schema_version"] == 2
+    (fitted,) = (cache / "focus-bench" / "profiles").iterdir()
+    assert json.loads(fitted.read_text())["schema_version"] == 1
+    assert f"profile: {fitted}\n" in out
+
+
+def test_a_model_whose_operations_cannot_be_measured_has_its_steps_fitted(
+    gpu: FakeGpu, capsys: pytest.CaptureFixture[str], tmp_path: Path, cache: Path
+) -> None:
+    gpu.refusal = UsageError("--model", "other", "an SDAR model")
+    assert main(["calibrate"]) == 0
+    assert "operations are not measured: --model: 'other'" in capsys.readouterr().out
+    assert len(list((cache / "focus-bench" / "profiles").iterdir())) == 1
+    output = tmp_path / "mine.json"
+    assert main(["calibrate", "--output", str(output)]) == 2
+    assert "--model: 'other'" in capsys.readouterr().err
+    assert not output.exists()
+    assert gpu.log == [("operations", 180.0), ("steps", 15.0), ("operations", 180.0)]
