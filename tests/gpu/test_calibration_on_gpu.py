@@ -1,0 +1,94 @@
+"""Calibrating on an NVIDIA GPU, small: times that are times, a file that its check accepts."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from focus_bench.core.curve_samples import Sample
+from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration
+from focus_bench.core.profile_check import profile_problems
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU"),
+]
+
+# Wide enough for the matrix products that large models use, and four heads per KV head.
+SPEC = ModelSpec(
+    name="wide",
+    num_layers=4,
+    hidden_size=1024,
+    num_q_heads=8,
+    num_kv_heads=2,
+    head_dim=128,
+    intermediate_size=4096,
+    vocab_size=8192,
+    mask_token_id=8191,
+    dtype="bfloat16",
+)
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> tuple[GpuCalibration, list[Sample]]:
+    from focus_bench.engine.calibrate_gpu import Scale, measure_operations
+    from focus_bench.engine.op_timer import GraphTimer
+    from focus_bench.engine.weights import dummy_model
+
+    model = dummy_model(SPEC, seed=0, device=torch.device("cuda"))
+    scale = Scale(rows=2048, cache_tokens=1 << 16, gemm_rows=2048, batches=(1, 4))
+    return measure_operations(model, timer=GraphTimer(), seconds=0.0, scale=scale)
+
+
+def test_every_curve_and_every_mode_is_there(
+    calibrated: tuple[GpuCalibration, list[Sample]], tmp_path: Path
+) -> None:
+    calibration, samples = calibrated
+    assert list(calibration.curves) == list(CURVES)
+    assert {sample.curve for sample in samples} == set(CURVES)
+    assert all(sample.seconds > 0 for sample in samples)
+    assert {mode: calibration.steps[mode].kind for mode in STEP_MODES} == dict.fromkeys(
+        STEP_MODES, "gpu"
+    )
+    path = tmp_path / "profile.json"
+    save_gpu_calibration(calibration, path)
+    # Few points lie far apart; nothing else may be wrong.
+    found = [p for p in profile_problems(load_gpu_calibration(path)) if "held_out_p50" not in p]
+    assert found == []
+
+
+def test_times_follow_the_work(calibrated: tuple[GpuCalibration, list[Sample]]) -> None:
+    curves = calibrated[0].curves
+    for name in ("finish", "gate_up", "head", "silu_mul", "layer_sustained"):
+        assert curves[name].seconds[-1] > curves[name].seconds[0]
+    # What lies in sequence takes about what its parts take.
+    at = {
+        name: dict(zip(c.axis("rows").tolist(), c.seconds, strict=True))
+        for name, c in (
+            (name, curves[name])
+            for name in ("finish", "o", "gate_up", "down", "silu_mul", "rms_norm")
+        )
+    }
+    parts = sum(at[name][2048] for name in ("o", "gate_up", "down", "silu_mul", "rms_norm"))
+    assert 0.5 < at["finish"][2048] / parts < 2.0
+    # A graph is launched in less time than its kernels one by one.
+    assert curves["replay_later"].seconds[-1] < curves["launch_later"].seconds[-1]
+
+
+def test_a_timer_agrees_with_events_around_many_calls() -> None:
+    from focus_bench.engine.op_timer import GraphTimer
+
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    timer = GraphTimer()
+    in_graph = sorted(timer.device_s([lambda: torch.mm(a, a)]))[2]
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.mm(a, a)
+    begin.record()
+    for _ in range(50):
+        torch.mm(a, a)
+    end.record()
+    end.synchronize()
+    assert in_graph == pytest.approx(begin.elapsed_time(end) * 1e-3 / 50, rel=0.3)
+    assert max(timer.host_s(lambda: None)) < 1e-3
