@@ -16,15 +16,15 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU"),
 ]
 
-# Wide enough for the matrix products that large models use, and four heads per KV head.
+# Its larger matrices do not fit into the L2 cache together; four heads per KV head.
 SPEC = ModelSpec(
     name="wide",
-    num_layers=4,
-    hidden_size=1024,
+    num_layers=6,
+    hidden_size=2048,
     num_q_heads=8,
     num_kv_heads=2,
     head_dim=128,
-    intermediate_size=4096,
+    intermediate_size=8192,
     vocab_size=8192,
     mask_token_id=8191,
     dtype="bfloat16",
@@ -54,9 +54,10 @@ def test_every_curve_and_every_mode_is_there(
     )
     path = tmp_path / "profile.json"
     save_gpu_calibration(calibration, path)
-    # Few points lie far apart; nothing else may be wrong.
-    found = [p for p in profile_problems(load_gpu_calibration(path)) if "held_out_p50" not in p]
-    assert found == []
+    # Few points lie far apart, and products of other sizes may take another kernel; no more.
+    may_be = ("held_out_p50", "and the noise less")
+    found = profile_problems(load_gpu_calibration(path))
+    assert [line for line in found if not any(part in line for part in may_be)] == []
 
 
 def test_times_follow_the_work(calibrated: tuple[GpuCalibration, list[Sample]]) -> None:
@@ -64,15 +65,13 @@ def test_times_follow_the_work(calibrated: tuple[GpuCalibration, list[Sample]]) 
     for name in ("finish", "gate_up", "head", "silu_mul", "layer_sustained"):
         assert curves[name].seconds[-1] > curves[name].seconds[0]
     # What lies in sequence takes about what its parts take.
-    at = {
-        name: dict(zip(c.axis("rows").tolist(), c.seconds, strict=True))
-        for name, c in (
-            (name, curves[name])
-            for name in ("finish", "o", "gate_up", "down", "silu_mul", "rms_norm")
-        )
-    }
-    parts = sum(at[name][2048] for name in ("o", "gate_up", "down", "silu_mul", "rms_norm"))
-    assert 0.5 < at["finish"][2048] / parts < 2.0
+
+    def at_2048(name: str) -> float:
+        curve = curves[name]
+        return float(curve.seconds[curve.axis("rows") == 2048][0])
+
+    parts = sum(at_2048(name) for name in ("o", "gate_up", "down", "silu_mul", "rms_norm"))
+    assert 0.5 < at_2048("finish") / parts < 2.0
     # A graph is launched in less time than its kernels one by one.
     assert curves["replay_later"].seconds[-1] < curves["launch_later"].seconds[-1]
 
