@@ -18,6 +18,7 @@ from moe_reference import build_glm4_moe, build_qwen3_moe, moe_model
 from recompute_reference import decode_without_cache
 from torch import Tensor
 
+from focus_bench.core.config import POLICY_NAMES
 from focus_bench.core.expert_spec import ExpertSpec
 from focus_bench.engine.models import experts as expert_layer
 from focus_bench.engine.models.moe import MoeModel
@@ -114,7 +115,7 @@ def test_a_batch_equals_single_runs_across_preemption(policy: str, name: str) ->
 
 
 @both_models
-@pytest.mark.parametrize("policy", [*BATCH_INDEPENDENT_POLICIES, "adaptive"])
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_every_policy_runs_through_run_point(policy: str, name: str) -> None:
     point = make_point(policy, retain=3, batch_size=2)
     requests = make_requests(PROMPTS, 12, seed=1)
