@@ -46,6 +46,7 @@ def _throughput_facts(result: PointResult) -> list[tuple[str, str]]:
     metrics = result.metrics
     facts = [
         ("output throughput", f"{formats.number(metrics.output_throughput)} tok/s"),
+        ("steady decoding", f"{formats.number(metrics.steady_decode_throughput)} tok/s"),
         ("request throughput", f"{formats.number(metrics.request_throughput)} req/s"),
     ]
     spread = spread_of(result, THROUGHPUT)

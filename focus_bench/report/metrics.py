@@ -18,6 +18,7 @@ from focus_bench.report.environment import EnvironmentMetrics, summarise
 from focus_bench.report.goodput import GoodputThresholds
 
 FAILURES = ("error", "aborted")
+MIN_STEADY_STEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,9 @@ class PointMetrics:
     """Figures of one run. Throughputs are per second, times in seconds, memory in bytes.
 
     `output_throughput`: output tokens of finished requests per second of the run.
+    `steady_decode_throughput`: positions decoded per second while the batch is as full as it ever
+    gets: over the steps without prefill that have that many rows, the first tenth left out, host
+    time between steps included; None with fewer than 20 such steps.
     `tokens_per_step`: decoded positions per decode step of a sequence (commit passes left out).
     `processed_per_decoded`: positions fed through layers >= 2, commit passes included, per decoded
     position (paper, Table 5); `processed_shallow_per_decoded`: the same for layers 0-1.
@@ -72,6 +76,7 @@ class PointMetrics:
     total_input_tokens: int
     total_output_tokens: int
     output_throughput: float | None
+    steady_decode_throughput: float | None
     request_throughput: float | None
     request_goodput: float | None
     goodput: GoodputThresholds | None
@@ -128,6 +133,7 @@ def compute_metrics(
         total_input_tokens=sum(r.prompt_tokens for r in finished),
         total_output_tokens=output_tokens,
         output_throughput=ratio(output_tokens, duration) if run.requests else None,
+        steady_decode_throughput=_steady_decode_throughput(run),
         request_throughput=ratio(len(finished), duration) if run.requests else None,
         request_goodput=_goodput(finished, goodput, duration) if run.requests else None,
         goodput=goodput,
@@ -170,6 +176,20 @@ def compute_metrics(
         energy_per_output_token_j=None if energy_j is None else ratio(energy_j, output_tokens),
         environment=environment,
     )
+
+
+def _steady_decode_throughput(run: RunRecord) -> float | None:
+    rows = max((step.num_rows for step in run.steps), default=0)
+    starts = [*(step.start_s for step in run.steps), run.duration_s]
+    full = [
+        (step.decoded_tokens, starts[i + 1] - step.start_s)
+        for i, step in enumerate(run.steps)
+        if step.num_rows == rows > 0 and not step.prefill_tokens
+    ]
+    if len(full) < MIN_STEADY_STEPS:
+        return None
+    steady = full[len(full) // 10 :]
+    return ratio(sum(tokens for tokens, _ in steady), sum(seconds for _, seconds in steady))
 
 
 def ttft_s(request: RequestRecord) -> float | None:

@@ -8,6 +8,7 @@ import scipy.stats
 from report_samples import make_request, make_run, make_step
 
 from focus_bench.core.errors import UsageError
+from focus_bench.core.records import StepRecord
 from focus_bench.report.distribution import Distribution, ratio
 from focus_bench.report.goodput import GoodputThresholds
 from focus_bench.report.metrics import PointMetrics, Work, compute_metrics
@@ -304,3 +305,30 @@ def test_spread_agrees_with_scipy():
         )
         spread = Spread.of(values.tolist())
         assert (spread.ci95_low, spread.ci95_high) == pytest.approx((low, high), rel=1e-9)
+
+
+def full_batch(count: int) -> list[StepRecord]:
+    """Steps of two rows and four tokens, 0.5 s apart."""
+    return [make_step(i, start_s=1.0 + 0.5 * i) for i in range(count)]
+
+
+def test_steady_decoding_leaves_out_ramp_up_prefill_and_tail() -> None:
+    ramp_up = [make_step(0, start_s=0.0, num_rows=1, decoded_tokens=100)]
+    steps = full_batch(30)
+    steps[4] = make_step(4, start_s=3.0, prefill_tokens=64, decoded_tokens=100)
+    tail = [make_step(30, start_s=16.0, num_rows=1, decoded_tokens=100)]
+    run = make_run(steps=[*ramp_up, *steps, *tail], duration_s=20.0)
+    # 29 full steps without prefill; the first two are left out, the others last until the next.
+    assert compute_metrics(run).steady_decode_throughput == pytest.approx(27 * 4 / (27 * 0.5))
+
+
+def test_steady_decoding_counts_the_time_between_steps() -> None:
+    steps = [make_step(i, start_s=2.0 * i, duration_s=0.5) for i in range(20)]
+    metrics = compute_metrics(make_run(steps=steps, duration_s=40.0))
+    assert metrics.steady_decode_throughput == pytest.approx(4 / 2.0)
+
+
+def test_steady_decoding_needs_twenty_steps() -> None:
+    run = make_run(steps=full_batch(19), duration_s=10.5)
+    assert compute_metrics(run).steady_decode_throughput is None
+    assert compute_metrics(make_run(steps=[])).steady_decode_throughput is None
