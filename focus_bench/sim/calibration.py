@@ -11,7 +11,6 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import nnls
 
 from focus_bench.core.calibration import (
     COUNT_NAMES,
@@ -26,10 +25,10 @@ from focus_bench.core.costs import StepShape
 from focus_bench.core.errors import UsageError
 from focus_bench.core.model_spec import DTYPE_BYTES, ModelSpec
 from focus_bench.core.records import StepTiming
+from focus_bench.sim.nonnegative import robust_nnls
 from focus_bench.sim.terms import (
     TERMS,
     Dimensions,
-    FloatArray,
     design,
     gemm_terms,
     gemm_weights,
@@ -40,7 +39,6 @@ PROFILE_SCHEMA_VERSION = 1
 # Rows at which the curve of the matrix products has a knot, where enough steps were measured.
 _KNOTS = (16.0, 64.0, 256.0, 1024.0, 4096.0)
 _MIN_STEPS_AT_KNOT = 3.0
-_REWEIGHTINGS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +147,7 @@ def fit_profile(samples: CalibrationSamples, *, name: str) -> Profile:
     )
     seconds = np.concatenate([samples.seconds[part] for part in TIMED_PARTS])
     step_s = np.sum([samples.seconds[part] for part in TIMED_PARTS], axis=0)
-    coefficients = _robust_nnls(matrix, seconds, np.tile(step_s, len(TIMED_PARTS)))
+    coefficients = robust_nnls(matrix, seconds, np.tile(step_s, len(TIMED_PARTS)))
     fitted_s = (matrix @ coefficients).reshape(len(TIMED_PARTS), -1).sum(axis=0)
     errors = np.abs(fitted_s / step_s - 1.0)
     return Profile(
@@ -161,23 +159,6 @@ def fit_profile(samples: CalibrationSamples, *, name: str) -> Profile:
         error_p90=float(np.percentile(errors, 90)),
         error_total=float(fitted_s.sum() / step_s.sum() - 1.0),
     )
-
-
-def _robust_nnls(matrix: FloatArray, seconds: FloatArray, step_s: FloatArray) -> FloatArray:
-    floor_s = 1e-5  # below it a part is timer noise
-    base = 1.0 / np.sqrt(step_s * np.maximum(seconds, floor_s))
-    weights = base
-    solution = np.zeros(matrix.shape[1])
-    for _ in range(_REWEIGHTINGS):
-        weighted = matrix * weights[:, None]
-        # Columns span 15 decimal orders: without scaling the solver's tolerance would drop some.
-        scale = np.maximum(np.linalg.norm(weighted, axis=0), 1e-300)
-        scaled, _ = nnls(weighted / scale, seconds * weights)
-        solution = scaled / scale
-        residual = np.abs(matrix @ solution - seconds) / np.maximum(seconds, floor_s)
-        typical = max(float(np.median(residual)), 1e-3)
-        weights = base / np.sqrt(np.maximum(1.0, residual / (2.0 * typical)))
-    return np.asarray(solution)
 
 
 def _usable_knots(samples: CalibrationSamples) -> tuple[float, ...]:

@@ -1,0 +1,405 @@
+"""The time model of a GPU whose operations were measured one by one: curves strung into steps.
+
+Does what engine.device_step does, stage by stage, with the seconds of core.op_curves. Knows neither
+scheduling nor what a stage computes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from focus_bench.core.calibration import dimensions_of
+from focus_bench.core.costs import DecodeShape, IntArray, PrefillShape, StepShape
+from focus_bench.core.hardware import Hardware, sheet_of_device
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.op_curves import CURVES, TABLE_TOKENS, GpuCalibration
+from focus_bench.core.records import StepTiming
+from focus_bench.core.token_buckets import captured_buckets, token_bucket
+from focus_bench.sim.curves import CurveFunction, Tally
+from focus_bench.sim.op_work import Peaks, WorkShape
+
+FloatArray = npt.NDArray[np.float64]
+
+# A layer's products are slower once the GPU has been busy for this long (see layer_sustained).
+SUSTAINED_AFTER_S = 1.0
+# Coefficient of variation of lengths spread evenly from 0.2 to 1.8 of their mean, as those of
+# attention_ragged are (queries and contexts independently).
+RAGGED_VARIATION = 0.46
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corrections:
+    """What whole measured steps say about a part: seconds = scale * curves + constant."""
+
+    scale: Mapping[str, float] = field(default_factory=dict)
+    constant_s: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, part: str, seconds: float) -> float:
+        """A part's seconds, corrected; nothing stays nothing."""
+        if seconds <= 0.0:
+            return 0.0
+        return self.scale.get(part, 1.0) * seconds + self.constant_s.get(part, 0.0)
+
+
+NO_CORRECTIONS = Corrections()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCapacity:
+    """What a run's buffers are made for: `max_rows` sequences of a step, `table_tokens` of a page
+    table's row; and which graphs there are (`cuda_graphs` as in EngineConfig).
+    """
+
+    max_rows: int
+    block_length: int
+    table_tokens: int = TABLE_TOKENS
+    cuda_graphs: str = "auto"
+
+    @cached_property
+    def buckets(self) -> frozenset[int]:
+        """Buckets with graphs."""
+        return frozenset(captured_buckets(self.cuda_graphs, self.max_rows * self.block_length))
+
+
+@dataclass(kw_only=True)
+class _Timeline:
+    """Host and device side by side: the host launches ahead, a stage ends when both are through."""
+
+    host_s: float = 0.0
+    device_s: float = 0.0
+
+    def stage(self, device_s: float, launch_s: float) -> float:
+        """Run a stage; what an event behind it shows since the event before it."""
+        begun_s, before_s = self.host_s, self.device_s
+        self.host_s += launch_s
+        self.device_s = max(self.host_s, max(before_s, begun_s) + device_s)
+        return self.device_s - before_s
+
+    def read_back(self, seconds: float) -> None:
+        """The host waits for the device and reads from it."""
+        self.host_s = max(self.host_s, self.device_s) + seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveModel:
+    """Seconds of steps of `spec` on `hardware` (None: the GPU that was measured).
+
+    A step is its stages (prefix, eviction, suffix, head), each as long as the device is busy with
+    it or the host with launching it, whichever ends later, plus what the host takes around them.
+    In graphs, tokens are padded to their bucket. Attention is summed over the sequences, each at
+    its own queries and keys: a sequence costs its share of a step in which all are like it, and no
+    step is shorter than its longest sequence alone. Rows of products beyond one `row_tile` are
+    rounded up to it. `tally` collects what the seconds rest on.
+    """
+
+    spec: ModelSpec
+    calibration: GpuCalibration
+    capacity: StepCapacity
+    hardware: Hardware | None = None
+    corrections: Corrections = NO_CORRECTIONS
+    sustains: bool = True
+    row_tile: int = 1
+    tally: Tally = field(default_factory=Tally)
+    _memo: dict[tuple[str, float, float, float], float] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def label(self) -> str:
+        """Names the measurement, and what it was carried over to."""
+        measured = self.calibration
+        label = f"calibrated on {measured.device} ({measured.date}, {measured.model})"
+        to = []
+        if self.hardware is not None and self.hardware != sheet_of_device(measured.device):
+            to.append(self.hardware.full_name)
+        if dict(measured.dimensions) != dimensions_of(self.spec):
+            to.append(self.spec.name)
+        return f"{label}, efficiencies carried over to {' and '.join(to)}" if to else label
+
+    @cached_property
+    def _curves(self) -> dict[str, CurveFunction]:
+        measured = self.calibration
+        here, there = WorkShape.of(self.spec), _shape_of(measured.dimensions)
+        measured_peaks = Peaks(
+            flops_per_s=measured.ceilings["gemm_flops_per_s"],
+            bytes_per_s=measured.ceilings["copy_bytes_per_s"],
+        )
+        peaks = measured_peaks
+        sheet = sheet_of_device(measured.device)
+        if self.hardware is not None and sheet is not None and self.hardware != sheet:
+            # What a device reaches of its data sheet is taken to be what the measured one does.
+            peaks = Peaks(
+                flops_per_s=measured_peaks.flops_per_s
+                * self.hardware.dense_16bit_flops
+                / sheet.dense_16bit_flops,
+                bytes_per_s=measured_peaks.bytes_per_s
+                * self.hardware.memory_bandwidth
+                / sheet.memory_bandwidth,
+            )
+        # The least that a kernel takes: a norm of very few rows.
+        norms = measured.curves.get("rms_norm")
+        latency_s = 0.0 if norms is None else float(norms.seconds.min())
+        return {
+            name: CurveFunction.of(
+                curve,
+                shape=here,
+                peaks=peaks,
+                measured_shape=there,
+                measured_peaks=measured_peaks,
+                latency_s=latency_s,
+            )
+            for name, curve in measured.curves.items()
+            if name in CURVES
+        }
+
+    @cached_property
+    def _layers_ratio(self) -> float:
+        """Layers here over layers measured: what launching all of them scales with."""
+        return self.spec.num_layers / int(self.calibration.dimensions["num_layers"])
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def _rows(self, name: str, rows: float, times: float = 1.0) -> float:
+        """`times` calls of a curve with one axis."""
+        if rows <= 0 or times == 0:
+            return 0.0
+        seconds, inside, dense = self._curves[name].at_rows(rows)
+        self.tally.add(seconds * times, inside, dense)
+        return seconds * times
+
+    def _mean(self, name: str, *coordinates: float | FloatArray, times: float = 1.0) -> float:
+        """`times` calls of a curve, the mean over coordinates that are arrays of sequences."""
+        seconds, inside, dense = self._curves[name].at(coordinates)
+        mean_s = float(seconds.mean()) * times
+        self.tally.add(mean_s, float(inside.mean()), float(dense.mean()))
+        return mean_s
+
+    def _products(self, rows: float, projects: int, finishes: int) -> float:
+        """Products and norms of layers, slower on a GPU that has been busy for long."""
+        if rows > self.row_tile:
+            rows = -(-rows // self.row_tile) * self.row_tile
+        seconds = self._rows("project", rows, projects) + self._rows("finish", rows, finishes)
+        if not self.sustains or sum(self._busy) < SUSTAINED_AFTER_S:
+            return seconds
+        return seconds * self._sustained(rows)
+
+    @property
+    def _busy(self) -> tuple[float, float, float]:
+        return (self.tally.dense_s, self.tally.wide_s, self.tally.outside_s)
+
+    def _sustained(self, rows: float) -> float:
+        curves = self._curves
+        if rows <= 0 or "layer_sustained" not in curves:
+            return 1.0
+        grid = curves["layer_sustained"].grid
+        (at,) = grid.clamp((rows,))
+        burst_s = curves["project"].at_rows(float(at))[0] + curves["finish"].at_rows(float(at))[0]
+        if curves["project"].is_carried:
+            return 1.0  # power limits are not carried over
+        return max(1.0, curves["layer_sustained"].at_rows(float(at))[0] / burst_s)
+
+    def _attention(self, queries: IntArray, keys: IntArray, layers: int) -> float:
+        """Decode attention of `layers` layers; arrays over sequences."""
+        some = queries > 0
+        if not some.any() or not layers:
+            return 0.0
+        q, k = queries[some].astype(np.float64), keys[some].astype(np.float64)
+        n = float(len(q))
+        curve = self._curves["attention_decode"]
+        seconds, inside, dense = curve.mean_of_sequences(n, q, k)
+        mean_q, mean_k = float(q.mean()), float(k.mean())
+        variation = float(k.std()) / mean_k
+        seconds *= self._table_width(n, mean_k)
+        if variation > 0.02:
+            excess = self._excess(n, mean_q, mean_k)
+            seconds *= 1.0 + excess * min(1.0, (variation / RAGGED_VARIATION) ** 2)
+        longest = int(np.argmax(q * k))
+        seconds = max(seconds, self._alone(float(q[longest]), float(k[longest])))
+        self.tally.add(seconds * layers, inside, dense)
+        return seconds * layers
+
+    # What follows changes slowly with the context, and is asked for at every step: it is taken at
+    # the nearest context of a fine scale, and remembered.
+
+    def _alone(self, queries: float, keys: float) -> float:
+        """One sequence on its own."""
+        return self._remembered("alone", 1.0, queries, _on_scale(keys))
+
+    def _excess(self, n: float, queries: float, keys: float) -> float:
+        """What unequal sequences cost beyond their shares, as measured for a fixed spread."""
+        if n < 2 or "attention_ragged" not in self._curves:
+            return 0.0
+        return self._remembered("excess", n, 2.0 * round(queries / 2.0) or 1.0, _on_scale(keys))
+
+    def _table_width(self, n: float, context: float) -> float:
+        """What page tables of another width than the curves' cost or save."""
+        width = float(self.capacity.table_tokens)
+        if width == TABLE_TOKENS or "attention_bound" not in self._curves:
+            return 1.0
+        return self._remembered("width", n, width, _on_scale(context))
+
+    def _remembered(self, what: str, n: float, middle: float, keys: float) -> float:
+        key = (what, n, middle, keys)
+        value = self._memo.get(key)
+        if value is None:
+            value = self._memo[key] = self._asked(what, n, middle, keys)
+        return value
+
+    def _asked(self, what: str, n: float, middle: float, keys: float) -> float:
+        curves = self._curves
+        if what == "alone":
+            return float(curves["attention_decode"].at((n, middle, keys))[0])
+        if what == "width":
+            wanted, _, _ = curves["attention_bound"].at((n, keys, max(middle, keys)))
+            usual, _, _ = curves["attention_bound"].at((n, keys, max(float(TABLE_TOKENS), keys)))
+            return float(np.clip(wanted / usual, 0.5, 2.0))
+        n, middle, keys = (
+            float(x) for x in curves["attention_ragged"].grid.clamp((n, middle, keys))
+        )
+        spread = np.linspace(0.2, 1.8, max(2, int(n)))
+        ragged, _, _ = curves["attention_ragged"].at((n, middle, keys))
+        q, k = np.meshgrid(middle * spread[:: max(1, len(spread) // 16)], keys * spread)
+        shares, _, _ = curves["attention_decode"].at((n, q, k))
+        return float(np.clip(ragged / shares.mean(), 0.8, 1.6)) - 1.0
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def step_timing(self, shape: StepShape) -> StepTiming:
+        """Seconds of one step, split into its parts."""
+        parts = dict.fromkeys(("swap", "prefill", "prefix", "eviction", "suffix", "head"), 0.0)
+        if shape.swapped_pages:
+            tokens = float(shape.swapped_pages * shape.page_size)
+            parts["swap"] = 0.5 * (self._rows("swap_out", tokens) + self._rows("swap_in", tokens))
+        if shape.prefill.num_chunks:
+            parts["prefill"] = self._prefill(shape.prefill)
+        host_s = 0.0
+        for forward in shape.forwards:
+            for part, seconds in self._forward(forward).items():
+                parts[part] += seconds
+            mode = "graph" if self._padded(int(forward.fed.sum()))[1] else "eager"
+            host_s = max(host_s, self._rows(f"host_step_{mode}", float(forward.num_rows)))
+        if not shape.forwards:
+            host_s = self._rows("host_step_eager", 1.0)
+        fixed = {part: self.corrections.of(part, seconds) for part, seconds in parts.items()}
+        host_s = self.corrections.of("host", host_s)
+        return StepTiming(
+            duration_s=sum(fixed.values()) + host_s,
+            **{f"{part}_s": seconds for part, seconds in fixed.items()},
+            host_s=host_s,
+        )
+
+    def _padded(self, tokens: int) -> tuple[int, bool]:
+        """Rows of a stage's products, and whether the stage is a graph."""
+        bucket = token_bucket(max(1, tokens))
+        return (bucket, True) if bucket in self.capacity.buckets else (tokens, False)
+
+    def _prefill(self, shape: PrefillShape) -> float:
+        """Chunks are prefilled kernel by kernel, all layers in one stage."""
+        tokens, layers = float(shape.length.sum()), self.spec.num_layers
+        device_s = (
+            self._rows("embed_rope", tokens)
+            + self._products(tokens, layers, layers - 1)
+            + self._prefill_attention(shape) * (layers - 1)
+        )
+        launch_s = self._launch("launch_first", tokens) + self._launch("launch_later", tokens)
+        return max(device_s, launch_s)
+
+    def _prefill_attention(self, shape: PrefillShape) -> float:
+        """One layer's attention of all chunks: their shares, or the longest one alone."""
+        curve, n = self._curves["attention_prefill"], float(shape.num_chunks)
+        length, start = shape.length.astype(np.float64), shape.start.astype(np.float64)
+        seconds, inside, dense = curve.at((n, length, start))
+        longest = int(np.argmax(length * (start + 0.5 * length)))
+        alone, _, _ = curve.at((1.0, length[longest], start[longest]))
+        found = max(float(seconds.mean()), float(alone))
+        layers = self.spec.num_layers - 1
+        self.tally.add(found * layers, float(inside.mean()), float(dense.mean()))
+        return found
+
+    def _launch(self, name: str, rows: float) -> float:
+        """Host seconds of starting a stage; of the later layers, for as many as there are."""
+        ratio = self._layers_ratio if name.endswith("_later") else 1.0
+        return self._curves[name].at_rows(rows)[0] * ratio
+
+    def _forward(self, shape: DecodeShape) -> dict[str, float]:
+        """One forward of decode rows, as the engine strings it together."""
+        layers = self.spec.num_layers
+        fed, kept = int(shape.fed.sum()), int(shape.kept.sum())
+        shallow = min(2, layers)
+        line = _Timeline()
+        rows, in_graph = self._padded(fed)
+        prefix = (
+            self._rows("embed_rope", rows)
+            + self._products(rows, shallow, 1)
+            + self._attention(shape.fed, shape.first_keys, 1)
+        )
+        launch = self._launch("replay_first" if in_graph else "launch_first", rows)
+        parts = {"prefix": line.stage(prefix, launch)}
+        if shape.masked_fed.any():
+            parts["eviction"] = line.stage(
+                self._eviction(shape), self._launch("launch_eviction", float(shape.num_rows))
+            )
+            line.read_back(self._rows("host_readback", float(shape.num_rows)))
+        rows, in_graph = self._padded(kept)
+        suffix = self._products(rows, layers - shallow, layers - 1) + self._attention(
+            shape.kept, shape.later_keys, layers - 1
+        )
+        launch = self._launch("replay_later" if in_graph else "launch_later", rows)
+        parts["suffix"] = line.stage(suffix, launch)
+        if shape.head_rows:
+            head_rows = float(shape.head_rows)
+            head_s = self._rows("head", head_rows)
+            parts["head"] = line.stage(head_s, self._launch("launch_head", head_rows))
+        return parts
+
+    def _eviction(self, shape: DecodeShape) -> float:
+        """Importance of the sequences that evict, selection and compaction of all."""
+        masked = shape.masked_fed[shape.masked_fed > 0].astype(np.float64)
+        n = float(shape.num_rows)
+        return (
+            self._mean("importance", float(len(masked)), masked)
+            + self._rows("selection", n)
+            + self._mean("compaction", n, float(shape.fed.mean()), float(shape.kept.mean()))
+        )
+
+
+def capacity_of(
+    *, batch_size: int, num_pages: int, block_length: int, table_tokens: int, cuda_graphs: str
+) -> StepCapacity:
+    """The buffers that the engine makes for a run (see engine.executor)."""
+    return StepCapacity(
+        max_rows=min(batch_size, num_pages),
+        block_length=block_length,
+        table_tokens=table_tokens,
+        cuda_graphs=cuda_graphs,
+    )
+
+
+def missing_curves(calibration: GpuCalibration) -> tuple[str, ...]:
+    """Curves that the model needs and a calibration lacks."""
+    optional: Iterable[str] = ("attention_ragged", "attention_bound", "layer_sustained")
+    parts = ("qkv", "o", "gate_up", "down", "rms_norm", "qk_norm_rope", "silu_mul")
+    needed = set(CURVES) - set(optional) - set(parts)
+    return tuple(sorted(needed - set(calibration.curves)))
+
+
+def _shape_of(dimensions: Mapping[str, int | str]) -> WorkShape:
+    values = {name: int(value) for name, value in dimensions.items() if name != "dtype"}
+    kv = values["num_kv_heads"] * values["head_dim"]
+    return WorkShape(
+        hidden=values["hidden_size"],
+        q=values["num_q_heads"] * values["head_dim"],
+        kv=kv,
+        wide=values["intermediate_size"],
+        vocabulary=values["vocab_size"],
+        layers=values["num_layers"],
+        element={"float32": 4}.get(str(dimensions["dtype"]), 2),
+    )
+
+
+def _on_scale(keys: float) -> float:
+    """The nearest of eight lengths an octave."""
+    return float(2.0 ** (round(8.0 * np.log2(max(keys, 1.0))) / 8.0))

@@ -1,0 +1,307 @@
+"""Measured curves as functions: piecewise-linear inside, by the roofline beyond. Knows no steps.
+
+What a value rests on is said beside it: measured densely, interpolated widely, or extrapolated.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from focus_bench.core.op_curves import CURVES, OpCurve
+from focus_bench.sim.op_work import (
+    Number,
+    Peaks,
+    WorkShape,
+    roofline_s,
+    rows_kernels,
+    same_intensity_rows,
+)
+
+FloatArray = npt.NDArray[np.float64]
+
+# Neighbours at most this factor apart count as measured densely: calibration's own grids.
+DENSE_RATIO = 2.0
+_EDGE = 1e-9
+_TILE = 128.0
+# Curves that grow with the square of a coordinate: their time over the roofline's is interpolated,
+# since straight lines between distant points would be far above them.
+RELATIVE = frozenset({"attention_prefill"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A curve over the product of its axes' values; corners that were not measured are filled.
+
+    `values` and `measured` have one dimension an axis. Evaluating is multilinear, so it stays
+    between its neighbours and keeps the steps that are measured.
+    """
+
+    axes: tuple[FloatArray, ...]
+    values: FloatArray
+    measured: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, curve: OpCurve) -> "Grid":
+        """Of a curve's points. A missing corner takes its time from the nearest smaller one (else
+        larger one) along the last axis that has one, in proportion to the coordinates.
+        """
+        axes = tuple(np.unique(curve.axis(name)) for name in curve.axes)
+        shape = tuple(len(axis) for axis in axes)
+        values, measured = np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
+        place = tuple(
+            np.searchsorted(axis, curve.axis(name))
+            for axis, name in zip(axes, curve.axes, strict=True)
+        )
+        values[place] = curve.seconds
+        measured[place] = True
+        for dimension in reversed(range(len(axes))):
+            values = _filled(values, axes[dimension], dimension)
+        return cls(axes=axes, values=values, measured=measured)
+
+    def clamp(self, coordinates: tuple[Number, ...]) -> tuple[Number, ...]:
+        """The coordinates moved to the edges of what was measured."""
+        return tuple(
+            np.clip(value, axis[0], axis[-1])
+            for value, axis in zip(coordinates, self.axes, strict=True)
+        )
+
+    def at(self, coordinates: tuple[Number, ...]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Seconds at coordinates inside, and which of the values have all their corners measured,
+        and which of those densely (as 0 or 1); all of the coordinates' common shape.
+        """
+        seconds: FloatArray = np.zeros(())
+        known: FloatArray = np.ones(())
+        dense: FloatArray = np.ones(())
+        lower, weights = [], []
+        for value, axis in zip(coordinates, self.axes, strict=True):
+            if len(axis) == 1:
+                index = np.zeros(np.shape(value), dtype=np.int64)
+                weight = np.zeros(np.shape(value))
+            else:
+                index = np.searchsorted(axis, value, side="right") - 1
+                index = np.clip(index, 0, len(axis) - 2)
+                weight = (value - axis[index]) / (axis[index + 1] - axis[index])
+                wide = axis[index + 1] > DENSE_RATIO * np.maximum(axis[index], 1.0)
+                between = (weight > _EDGE) & (weight < 1.0 - _EDGE)
+                dense = dense * ~(wide & between)
+            lower.append(index)
+            weights.append(weight)
+        for corner in range(2 ** len(self.axes)):
+            share: FloatArray = np.ones(())
+            place = []
+            for dimension, (index, weight) in enumerate(zip(lower, weights, strict=True)):
+                upper = corner >> dimension & 1
+                share = share * (weight if upper else 1.0 - weight)
+                place.append(np.minimum(index + upper, len(self.axes[dimension]) - 1))
+            at = tuple(place)
+            seconds = seconds + share * self.values[at]
+            known = known * (self.measured[at] | (share <= _EDGE))
+        return seconds, known, dense * known
+
+
+def _filled(values: FloatArray, axis: FloatArray, dimension: int) -> FloatArray:
+    lines = np.moveaxis(values, dimension, -1).reshape(-1, len(axis)).copy()
+    for line in lines:
+        have = np.flatnonzero(~np.isnan(line))
+        if 0 < len(have) < len(line):
+            missing = np.flatnonzero(np.isnan(line))
+            place = np.clip(np.searchsorted(have, missing) - 1, 0, None)
+            near = have[place]
+            line[missing] = line[near] * axis[missing] / np.maximum(axis[near], 1e-9)
+    moved = np.moveaxis(values, dimension, -1).shape
+    return np.moveaxis(lines.reshape(moved), -1, dimension)
+
+
+class SequencesTable:
+    """A curve of three axes at one value of the first (sequences alike), as a table [q, k].
+
+    Fast where it is asked for every sequence of every step; only inside what was measured.
+    """
+
+    def __init__(self, grid: Grid, first: float) -> None:
+        self._q, self._k = grid.axes[1], grid.axes[2]
+        shape = (len(self._q), len(self._k))
+        q, k = np.meshgrid(self._q, self._k, indexing="ij")
+        seconds, known, dense = grid.at((np.full(shape, first), q, k))
+        self._seconds, self._known = seconds.ravel(), known.ravel()
+        self._dense = bool(np.all(dense >= known))
+        self._per_q, self._per_k = 1.0 / np.diff(self._q), 1.0 / np.diff(self._k)
+        self._wide_k = self._k[1:] > DENSE_RATIO * self._k[:-1]
+
+    def holds(self, q: FloatArray, k: FloatArray) -> bool:
+        """Whether all of the coordinates are inside."""
+        return bool(
+            q.min() >= self._q[0]
+            and q.max() <= self._q[-1]
+            and k.min() >= self._k[0]
+            and k.max() <= self._k[-1]
+        )
+
+    def mean(self, q: FloatArray, k: FloatArray) -> tuple[float, float, float]:
+        """Mean seconds over sequences [n]; shares inside and dense, of corners towards zero."""
+        columns = len(self._k)
+        i = np.minimum(np.searchsorted(self._q, q, side="right") - 1, len(self._q) - 2)
+        j = np.minimum(np.searchsorted(self._k, k, side="right") - 1, columns - 2)
+        of_q, of_k = (q - self._q[i]) * self._per_q[i], (k - self._k[j]) * self._per_k[j]
+        corner = i * columns + j
+        table = self._seconds
+        low, high = table[corner], table[corner + columns]
+        low = low + (table[corner + 1] - low) * of_k
+        high = high + (table[corner + columns + 1] - high) * of_k
+        seconds = low + (high - low) * of_q
+        inside = float(self._known[corner].mean())
+        dense = 1.0 - float(self._wide_k[j].mean()) if self._dense else 0.0
+        return float(seconds.mean()), inside, min(inside, dense)
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """Seconds of predictions by what they rest on."""
+
+    dense_s: float = 0.0
+    wide_s: float = 0.0
+    outside_s: float = 0.0
+
+    def add(self, seconds: float, inside: float, dense: float) -> None:
+        """`inside` and `dense`: shares, 0 to 1, of the seconds."""
+        self.dense_s += seconds * dense
+        self.wide_s += seconds * (inside - dense)
+        self.outside_s += seconds * (1.0 - inside)
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Of all seconds: measured densely, interpolated widely, extrapolated."""
+        total = self.dense_s + self.wide_s + self.outside_s
+        if total == 0.0:
+            return (1.0, 0.0, 0.0)
+        return (self.dense_s / total, self.wide_s / total, self.outside_s / total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveFunction:
+    """One curve for one model on one device, from a measurement of maybe another.
+
+    Seconds at coordinates x are those measured at x*, times roofline(x) here over roofline(x*)
+    there: efficiency is carried over; `latency_s`, which a kernel takes whatever it does, stays. x*
+    is x, clamped to what was measured; for products on another model or device, the rows of equal
+    arithmetic intensity over the ridge. On the measured model and device, inside, that is the
+    measured curve itself.
+    """
+
+    name: str
+    grid: Grid
+    shape: WorkShape
+    peaks: Peaks
+    measured_shape: WorkShape
+    measured_peaks: Peaks
+    latency_s: float = 0.0
+    _memo: dict[float, tuple[float, float, float]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    _tables: dict[float, SequencesTable] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        curve: OpCurve,
+        *,
+        shape: WorkShape,
+        peaks: Peaks,
+        measured_shape: WorkShape,
+        measured_peaks: Peaks,
+        latency_s: float,
+    ) -> "CurveFunction":
+        """Of a measured curve."""
+        if curve.name in RELATIVE:
+            best = roofline_s(curve.name, measured_shape, measured_peaks, tuple(curve.points.T))
+            ratio = np.maximum(curve.seconds - latency_s, 0.0) / best
+            curve = replace(curve, seconds=ratio)
+        return cls(
+            name=curve.name,
+            grid=Grid.of(curve),
+            shape=shape,
+            peaks=peaks,
+            measured_shape=measured_shape,
+            measured_peaks=measured_peaks,
+            latency_s=latency_s,
+        )
+
+    @cached_property
+    def is_carried(self) -> bool:
+        """Whether another model or device was measured (and the curve is a device's)."""
+        other = self.shape != self.measured_shape or self.peaks != self.measured_peaks
+        return other and CURVES[self.name].clock == "device"
+
+    def at_rows(self, rows: float) -> tuple[float, float, float]:
+        """Seconds of a curve with one axis; shares inside and dense."""
+        found = self._memo.get(rows)
+        if found is None:
+            if self.is_carried or not self.grid.axes[0][0] <= rows <= self.grid.axes[0][-1]:
+                seconds, inside, dense = self.at((rows,))
+                found = (float(seconds), float(inside), float(dense))
+            else:
+                found = self._inside(rows)
+            self._memo[rows] = found
+        return found
+
+    def _inside(self, rows: float) -> tuple[float, float, float]:
+        axis, values = self.grid.axes[0], self.grid.values
+        right = min(bisect_right(axis, rows), len(axis) - 1)
+        left = max(0, right - 1)
+        if left == right:
+            return (float(values[right]), 1.0, 1.0)
+        weight = (rows - axis[left]) / (axis[right] - axis[left])
+        dense = axis[right] <= DENSE_RATIO * axis[left] or weight in (0.0, 1.0)
+        seconds = values[left] + weight * (values[right] - values[left])
+        return (float(seconds), 1.0, float(dense))
+
+    def mean_of_sequences(
+        self, sequences: float, q: FloatArray, k: FloatArray
+    ) -> tuple[float, float, float]:
+        """Mean seconds of a curve over sequences, q and k; shares inside and dense."""
+        table = self._tables.get(sequences)
+        if table is None and len(self.grid.axes[1]) > 1 and len(self.grid.axes[2]) > 1:
+            table = self._tables[sequences] = SequencesTable(self.grid, sequences)
+        ends = self.grid.axes[0][[0, -1]]
+        usable = not self.is_carried and ends[0] <= sequences <= ends[1]
+        if usable and table is not None and table.holds(q, k):
+            return table.mean(q, k)
+        seconds, inside, dense = self.at((sequences, q, k))
+        return float(seconds.mean()), float(inside.mean()), float(dense.mean())
+
+    def at(self, coordinates: tuple[Number, ...]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Seconds, and which rest on measurements inside and on dense ones (as 0 or 1)."""
+        place = coordinates
+        if self.is_carried and rows_kernels(self.name, self.shape):
+            rows = same_intensity_rows(
+                self.name,
+                coordinates[0],
+                self.shape,
+                self.peaks,
+                on_shape=self.measured_shape,
+                on_peaks=self.measured_peaks,
+            )
+            # At whole tiles, since what a tile that is not full wastes is not carried over.
+            place = (np.where(rows > _TILE, np.ceil(rows / _TILE) * _TILE, rows),)
+        clamped = self.grid.clamp(place)
+        seconds, inside, dense = self.grid.at(clamped)
+        if self.name in RELATIVE:
+            best = roofline_s(self.name, self.measured_shape, self.measured_peaks, clamped)
+            seconds = self.latency_s + seconds * best
+        within: FloatArray = np.ones(())
+        for value, edge in zip(place, clamped, strict=True):
+            within = within * (np.asarray(value) == edge)
+        if self.is_carried or not within.all():
+            here = roofline_s(self.name, self.shape, self.peaks, coordinates)
+            there = roofline_s(self.name, self.measured_shape, self.measured_peaks, clamped)
+            if CURVES[self.name].clock == "device":
+                kernels = max(1, len(rows_kernels(self.name, self.shape)))
+                fixed = np.minimum(kernels * self.latency_s, 0.5 * seconds)
+                ratio = np.maximum(here, 1e-12) / np.maximum(there, 1e-12)
+                seconds = fixed + (seconds - fixed) * ratio
+        inside = inside * within * (0.0 if self.is_carried else 1.0)
+        return np.asarray(seconds), np.asarray(inside), np.asarray(dense * inside)

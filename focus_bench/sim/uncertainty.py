@@ -1,0 +1,203 @@
+"""How far whole steps are from what a time model says of them, and what follows for a run.
+
+Compares measured steps (core.calibration) with their predictions, kind by kind of step; knows
+neither how a model predicts nor what is made of its seconds.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from focus_bench.core.calibration import TIMED_PARTS, CalibrationSamples
+from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
+from focus_bench.core.records import StepTiming
+from focus_bench.sim.curve_model import Corrections
+from focus_bench.sim.nonnegative import FLOOR_S, robust_nnls
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# A kind of step with fewer measured steps than this says nothing about the next run.
+MIN_STEPS_OF_KIND = 4
+# How strongly a scale of 1 and a constant of 0 hold against what steps say, as a share of them.
+_PRIOR = 0.2
+_SMALLEST_S = 1e-7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncertainty:
+    """Ratios of measured to predicted seconds, by part (TIMED_PARTS, in that order).
+
+    `kinds` [k, parts]: logarithms of the ratio of the sums over a kind of steps, each kind held out
+    of the fit that predicts it; NaN where the kind has no such part. `step_spread` [parts]:
+    standard deviation of single steps around their kind's. `part_spread` [parts]: of what one
+    measurement of an operation in that part is, around its median.
+    """
+
+    kinds: FloatArray
+    step_spread: FloatArray
+    part_spread: FloatArray
+
+    def draw(self, rng: np.random.Generator, replicas: int, num_steps: int) -> FloatArray:
+        """Factors [replicas, parts] by which a run of `num_steps` may differ from its prediction.
+
+        Each replica's run is of a kind drawn with replacement (a bootstrap over kinds, smoothed and
+        widened for their number), one and the same for all its parts, with the noise of single
+        steps averaged over the run's.
+        """
+        logs = np.zeros((replicas, len(TIMED_PARTS)))
+        if len(self.kinds):
+            drawn = rng.integers(0, len(self.kinds), size=replicas)
+            smoothing = rng.standard_normal(replicas)
+            for part in range(len(TIMED_PARTS)):
+                known = np.flatnonzero(~np.isnan(self.kinds[:, part]))
+                if not len(known):
+                    continue
+                values = self.kinds[known, part]
+                count = len(values)
+                place = np.searchsorted(known, drawn)
+                chosen = values[place % count]
+                widened = np.sqrt((count + 1) / max(1, count - 1))
+                kernel = float(values.std()) * count**-0.2 if count > 1 else 0.0
+                logs[:, part] = chosen * widened + kernel * smoothing
+        common = rng.standard_normal((replicas, 1)) * self.part_spread
+        single = rng.standard_normal((replicas, len(TIMED_PARTS))) * self.step_spread
+        factors: FloatArray = np.exp(logs + common + single / np.sqrt(max(1, num_steps)))
+        return factors
+
+
+def uncertainty_of(
+    predicted: FloatArray,
+    measured: FloatArray,
+    kinds: IntArray,
+    *,
+    fit: Callable[[FloatArray, FloatArray], Corrections] | None = None,
+    part_spread: Mapping[str, float] | None = None,
+) -> Uncertainty:
+    """From predicted and measured seconds [steps, parts] and the kind of each step [steps].
+
+    `fit` corrects predictions by other steps than those of the kind at hand; None: the predictions
+    are final.
+    """
+    logs, spreads = [], []
+    for kind in np.unique(kinds):
+        own = kinds == kind
+        if own.sum() < MIN_STEPS_OF_KIND:
+            continue
+        ours = predicted[own]
+        if fit is not None and (~own).any():
+            ours = corrected(ours, fit(predicted[~own], measured[~own]))
+        logs.append(_log_ratio(measured[own].sum(axis=0), ours.sum(axis=0)))
+        single = _log_ratio(measured[own], ours)
+        spreads.append(np.square(single - np.nan_to_num(logs[-1])))
+    parts = len(TIMED_PARTS)
+    step_spread = np.zeros(parts)
+    if spreads:
+        squares = np.concatenate(spreads)
+        for part in range(parts):
+            known = squares[~np.isnan(squares[:, part]), part]
+            # The median: a disturbed step is no measure of how steps usually spread.
+            step_spread[part] = 1.48 * np.sqrt(np.median(known)) if len(known) else 0.0
+    return Uncertainty(
+        kinds=np.array(logs).reshape(-1, parts),
+        step_spread=step_spread,
+        part_spread=np.array([(part_spread or {}).get(part, 0.0) for part in TIMED_PARTS]),
+    )
+
+
+def seconds_of(samples: CalibrationSamples) -> FloatArray:
+    """Measured seconds [steps, parts]."""
+    return np.stack([samples.seconds[part] for part in TIMED_PARTS], axis=1)
+
+
+def fit_corrections(predicted: FloatArray, measured: FloatArray) -> Corrections:
+    """A scale and a constant for each part [steps, parts], none negative, near 1 and 0.
+
+    Raises nothing; a part with few steps stays as it is predicted.
+    """
+    scale: dict[str, float] = {}
+    constant_s: dict[str, float] = {}
+    step_s = np.maximum(measured.sum(axis=1), _SMALLEST_S)
+    for i, part in enumerate(TIMED_PARTS):
+        some = (predicted[:, i] > 0.0) & (measured[:, i] > 0.0)
+        count = int(some.sum())
+        if count < 2 * MIN_STEPS_OF_KIND:
+            continue
+        ours, theirs, steps = predicted[some, i], measured[some, i], step_s[some]
+        # Two more rows, each worth a share of all steps, that hold scale and constant.
+        typical = float(np.median(ours))
+        strong = _PRIOR * np.sqrt(count)
+        matrix = np.stack([ours, np.ones(count)], axis=1)
+        # (A row of s seconds weighs 1 / sqrt(s), at least FLOOR_S: the factors make up for it.)
+        held, free = typical * strong**2, strong * np.sqrt(FLOOR_S / max(typical, FLOOR_S))
+        coefficients = robust_nnls(
+            np.concatenate([matrix, [[held, 0.0], [0.0, free]]]),
+            np.concatenate([theirs, [held, 0.0]]),
+            np.concatenate([steps, np.full(2, np.median(steps))]),
+        )
+        scale[part], constant_s[part] = float(coefficients[0]), float(coefficients[1])
+    return Corrections(scale=scale, constant_s=constant_s)
+
+
+def corrected(predicted: FloatArray, corrections: Corrections) -> FloatArray:
+    """Predictions [steps, parts] with the corrections of each part."""
+    columns = []
+    for i, part in enumerate(TIMED_PARTS):
+        column = predicted[:, i]
+        shifted = corrections.scale.get(part, 1.0) * column + corrections.constant_s.get(part, 0.0)
+        columns.append(np.where(column > 0.0, shifted, 0.0))
+    return np.stack(columns, axis=1)
+
+
+def kinds_of(samples: CalibrationSamples) -> IntArray:
+    """The kind of every measured step: how many sequences (to a factor of 2), and what else."""
+    counts = samples.counts
+    size = np.ceil(np.log2(np.maximum(counts["rows"], 1))).astype(np.int64)
+    return size * 4 + 2 * (counts["evicting_rows"] > 0) + (counts["prefill_chunks"] > 0)
+
+
+def shape_of_counts(counts: Mapping[str, int], *, block_length: int) -> StepShape:
+    """A step of equal sequences and equal chunks with these sums: what is left of a measured step.
+
+    Its arrays are fractions where the sums do not divide.
+    """
+    rows, chunks = counts["rows"], counts["prefill_chunks"]
+    forwards: tuple[DecodeShape, ...] = ()
+    if rows:
+        evicting = counts["evicting_rows"]
+        each = counts["importance_masked"] / max(1, evicting)
+        forwards = (
+            DecodeShape(
+                fed=np.full(rows, counts["fed"] / rows),
+                kept=np.full(rows, counts["kept"] / rows),
+                masked_fed=np.where(np.arange(rows) < evicting, each, 0.0),
+                first_keys=np.full(rows, counts["first_keys"] / rows),
+                later_keys=np.full(rows, counts["later_keys"] / rows),
+                head_rows=counts["head_rows"],
+            ),
+        )
+    length = counts["prefill_tokens"] / max(1, chunks)
+    start = counts["prefill_keys"] / max(1, chunks) - length
+    return StepShape(
+        prefill=PrefillShape(
+            start=np.full(chunks, start),
+            length=np.full(chunks, length),
+            block_length=block_length,
+        ),
+        forwards=forwards,
+        swapped_pages=counts["swapped_tokens"],
+        page_size=1,
+    )
+
+
+def parts_of(timing: StepTiming) -> FloatArray:
+    """Seconds of a step's parts, in the order of TIMED_PARTS."""
+    return np.array([getattr(timing, f"{part}_s") for part in TIMED_PARTS])
+
+
+def _log_ratio(measured: FloatArray, predicted: FloatArray) -> FloatArray:
+    known = (measured > _SMALLEST_S) & (predicted > _SMALLEST_S)
+    ratio = np.where(known, measured, 1.0) / np.where(known, predicted, 1.0)
+    return np.where(known, np.log(ratio), np.nan)

@@ -1,0 +1,295 @@
+"""A GPU whose every operation's time is a formula, to calibrate on and to hold predictions against.
+
+Its formulas are not those of the model under test: products run in tiles of 128 rows with an
+efficiency that grows with the tiles, attention in waves over 132 processors, and a step is put
+together here anew.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from sim_cases import make_point, make_workload
+
+from focus_bench.core.calibration import (
+    TIMED_PARTS,
+    CalibrationSamples,
+    StepCounts,
+    dimensions_of,
+    samples_of,
+)
+from focus_bench.core.config import SchedulerConfig
+from focus_bench.core.costs import StepShape
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.op_curves import CURVES, GpuCalibration, OpCurve
+from focus_bench.core.records import StepTiming
+from focus_bench.core.token_buckets import captured_buckets, token_bucket
+from focus_bench.sim.simulate import simulate_point
+
+PROCESSORS = 132
+
+
+@dataclass(kw_only=True)
+class AnalyticGpu:
+    """`noise` and `run_noise`: standard deviations of a step's time and of a run's, over them."""
+
+    spec: ModelSpec
+    flops_per_s: float = 9.0e14
+    bytes_per_s: float = 4.2e12
+    noise: float = 0.0
+    run_noise: float = 0.0
+    host_step_s: float = 4e-4
+    seed: int = 0
+    cuda_graphs: str = "auto"
+    capacity: int = 0
+    label: str = "analytic"
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        self.run_factor = 1.0
+        self.steps: list[tuple[StepCounts, dict[str, float]]] | None = None
+
+    # -- operations --------------------------------------------------------------------------------
+
+    def product(self, rows: float, inner: int, outer: int) -> float:
+        tiles = -(-rows // 128) if rows > 64 else 0.5
+        efficiency = 0.80 * tiles * outer / (tiles * outer + 4096.0)
+        compute = 2.0 * tiles * 128 * inner * outer / (self.flops_per_s * efficiency)
+        memory = 2.0 * (inner * outer + rows * (inner + outer)) / (0.88 * self.bytes_per_s)
+        return (compute**4 + memory**4) ** 0.25 + 1.5e-6
+
+    def move(self, num_bytes: float) -> float:
+        return num_bytes / (0.75 * self.bytes_per_s) + 1.8e-6
+
+    def op(self, name: str, *at: float) -> float:
+        s = self.spec
+        h, q, kv, wide = s.hidden_size, s.q_size, s.kv_size, s.intermediate_size
+        if name == "project":
+            return sum(self.op(n, *at) for n in ("rms_norm", "qkv", "qk_norm_rope"))
+        if name == "finish":
+            names = ("o", "rms_norm", "gate_up", "silu_mul", "down")
+            return sum(self.op(n, *at) for n in names)
+        if name == "layer_sustained":
+            return self.op("project", *at) + self.op("finish", *at)
+        if name in ("attention_decode", "attention_bound"):
+            queries = at[1] if name == "attention_decode" else 10.0
+            context = at[2] if name == "attention_decode" else at[1]
+            n = int(at[0])
+            return self.attention(np.full(n, queries), np.full(n, context))
+        if name == "attention_ragged":
+            spread = np.linspace(0.2, 1.8, int(at[0])) if at[0] > 1 else np.ones(1)
+            return self.attention(at[1] * np.roll(spread, len(spread) // 3), at[2] * spread)
+        if name == "attention_prefill":
+            n = int(at[0])
+            keys = at[2] + 0.5 * at[1]
+            return self.attention(np.full(n, at[1]), np.full(n, keys))
+        formulas = {
+            "qkv": lambda r: self.product(r, h, q + 2 * kv),
+            "o": lambda r: self.product(r, q, h),
+            "gate_up": lambda r: self.product(r, h, 2 * wide),
+            "down": lambda r: self.product(r, wide, h),
+            "rms_norm": lambda r: self.move(4.0 * r * h),
+            "qk_norm_rope": lambda r: self.move(4.0 * r * (q + 2 * kv)),
+            "silu_mul": lambda r: self.move(6.0 * r * wide),
+            "embed_rope": lambda r: self.move(4.0 * r * h),
+            "head": lambda r: self.product(r, h, s.vocab_size) + self.move(4.0 * r * h),
+            "importance": lambda n, m: 8e-6 + n * (m * 2e-9 + m * m * 4e-11),
+            "selection": lambda n: 6e-6 + 1e-8 * n,
+            "compaction": lambda n, fed, kept: self.move(4.0 * n * kept * (h + q)) + 2e-9 * n * fed,
+            "swap_out": lambda t: 3e-5 + t * s.kv_bytes_per_token / 5e10,
+            "swap_in": lambda t: 2e-5 + t * s.kv_bytes_per_token / 5.5e10,
+            "launch_first": lambda r: 2.2e-4,
+            "launch_later": lambda r: 1.0e-4 * s.num_layers,
+            "launch_eviction": lambda n: 9e-5,
+            "launch_head": lambda r: 4e-5,
+            "replay_first": lambda r: 1.2e-5,
+            "replay_later": lambda r: 1.6e-5,
+            "host_readback": lambda n: 2.5e-5,
+            "host_step_eager": lambda n: self.host_step_s + 3e-6 * n,
+            "host_step_graph": lambda n: 0.8 * self.host_step_s + 3e-6 * n,
+        }
+        return float(formulas[name](*at))
+
+    def attention(self, queries: np.ndarray, keys: np.ndarray) -> float:
+        """Each sequence's work, in pieces spread over the processors; the longest one ends last."""
+        s = self.spec
+        loads = 4.0 * keys * s.kv_size / (0.7 * self.bytes_per_s) * PROCESSORS
+        pairs = 4.0 * queries * keys * s.q_size / (0.35 * self.flops_per_s) * PROCESSORS
+        work = np.maximum(loads, pairs) + 4e-6 * s.num_kv_heads
+        longest = float(work.max()) / (s.num_kv_heads * 4)
+        return float(max(work.sum() / PROCESSORS, longest)) + 3e-6
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _stage(self, tokens: int) -> tuple[int, bool]:
+        bucket = token_bucket(max(1, tokens))
+        captured = captured_buckets(self.cuda_graphs, self.capacity)
+        return (bucket, True) if bucket in captured else (tokens, False)
+
+    def step_timing(self, shape: StepShape) -> StepTiming:
+        layers = self.spec.num_layers
+        parts = dict.fromkeys(TIMED_PARTS, 0.0)
+        prefill = shape.prefill
+        if shape.swapped_pages:
+            tokens = shape.swapped_pages * shape.page_size
+            parts["swap"] = 0.5 * (self.op("swap_out", tokens) + self.op("swap_in", tokens))
+        if prefill.num_chunks:
+            tokens = float(prefill.length.sum())
+            attention = self.attention(prefill.length, prefill.start + 0.5 * prefill.length)
+            parts["prefill"] = self.op("embed_rope", tokens) + layers * self.op("project", tokens)
+            parts["prefill"] += (layers - 1) * (self.op("finish", tokens) + attention)
+            launches = self.op("launch_first", 1) + self.op("launch_later", 1)
+            parts["prefill"] = max(parts["prefill"], launches)
+        graph = False
+        for f in shape.forwards:
+            n = len(f.fed)
+            rows, graph = self._stage(int(f.fed.sum()))
+            first = self.op("embed_rope", rows) + 2 * self.op("project", rows)
+            first += self.op("finish", rows) + self.attention(f.fed, f.first_keys)
+            host = self.op("replay_first" if graph else "launch_first", rows)
+            now = max(first, host)
+            parts["prefix"] = now
+            if f.masked_fed.any():
+                masked = f.masked_fed[f.masked_fed > 0]
+                evict = self.op("importance", len(masked), 0.0) + float(
+                    (masked * 2e-9 + masked**2 * 4e-11).sum()
+                )
+                evict += self.op("selection", n)
+                evict += self.op("compaction", n, f.fed.mean(), f.kept.mean())
+                host += self.op("launch_eviction", n)
+                end = max(now + evict, host)
+                parts["eviction"], now = end - now, end
+                host = max(host, now) + self.op("host_readback", n)
+            rows, replayed = self._stage(int(f.kept.sum()))
+            later = (layers - 2) * self.op("project", rows) + (layers - 1) * (
+                self.op("finish", rows)
+                + (self.attention(f.kept, f.later_keys) if f.kept.any() else 0.0)
+            )
+            start = max(now, host)
+            host += self.op("replay_later" if replayed else "launch_later", rows)
+            end = max(start + later, host)
+            parts["suffix"], now = end - now, end
+            if f.head_rows:
+                start = max(now, host)
+                host += self.op("launch_head", 1)
+                end = max(start + self.op("head", f.head_rows), host)
+                parts["head"] = end - now
+        rows = len(shape.forwards[0].fed) if shape.forwards else 1
+        parts["host"] = self.op("host_step_graph" if graph else "host_step_eager", rows)
+        factor = self.run_factor
+        if self.noise:
+            factor *= 1.0 + self.noise * self.rng.standard_normal()
+        parts = {name: seconds * factor for name, seconds in parts.items()}
+        if self.steps is not None:
+            self.steps.append((StepCounts.of(shape), parts))
+        return StepTiming(
+            duration_s=sum(parts.values()),
+            **{f"{name}_s": seconds for name, seconds in parts.items()},
+        )
+
+
+ROWS = (
+    *(1, 8, 16, 32, 48, 64),
+    *range(128, 1024 + 1, 64),
+    *range(1152, 2048 + 1, 128),
+    *range(2304, 8192 + 1, 256),
+)
+SEQUENCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+CONTEXTS = (64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+AXES = {
+    "rows": tuple(float(r) for r in ROWS),
+    "sequences": SEQUENCES,
+    "queries": (1.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0),
+    "context": CONTEXTS,
+    "bound": (512.0, 4096.0),
+    "history": (0.0, 512.0, 2048.0),
+    "masked": (1.0, 8.0, 16.0, 24.0, 32.0),
+    "fed": (8.0, 32.0),
+    "kept": (1.0, 8.0, 32.0),
+    "tokens": (64.0, 1024.0, 4096.0),
+}
+PREFILL_AXES = {"sequences": (1.0, 2.0, 8.0, 32.0), "queries": (32.0, 128.0, 512.0, 1024.0, 2048.0)}
+
+RAGGED_AXES = {
+    "sequences": (16.0, 64.0, 256.0),
+    "queries": (5.0, 10.0, 16.0),
+    "context": (320.0, 640.0, 2048.0),
+}
+
+
+def measured_curve(gpu: AnalyticGpu, name: str, axes: dict[str, tuple[float, ...]]) -> OpCurve:
+    names = CURVES[name].axes
+    grid = np.meshgrid(*(np.array(axes[a]) for a in names), indexing="ij")
+    points = np.stack([g.ravel() for g in grid], axis=1)
+    seconds = np.array([gpu.op(name, *point) for point in points])
+    seconds = seconds * (1.0 + 0.3 * gpu.noise * gpu.rng.standard_normal(len(seconds)))
+    return OpCurve(
+        name=name,
+        axes=names,
+        points=points,
+        seconds=seconds,
+        spread=np.full(len(seconds), gpu.noise),
+        held_out_p50=None,
+        held_out_max=None,
+    )
+
+
+def calibrate(gpu: AnalyticGpu, *, most_rows: float = 8192.0) -> GpuCalibration:
+    """The calibration that a measurement of this GPU would give, of no more than `most_rows`."""
+    axes = AXES | {"rows": tuple(r for r in AXES["rows"] if r <= most_rows)}
+    own = {"attention_prefill": PREFILL_AXES, "attention_ragged": RAGGED_AXES}
+    curves = {name: measured_curve(gpu, name, axes | own.get(name, {})) for name in CURVES}
+    return GpuCalibration(
+        device="NVIDIA H200",
+        date="2026-01-02",
+        settings={"page_size": "64"},
+        model=gpu.spec.name,
+        dimensions=dimensions_of(gpu.spec),
+        kernel_revision="0",
+        duration_s=1.0,
+        curves=curves,
+        ceilings={
+            "copy_bytes_per_s": 0.9 * gpu.bytes_per_s,
+            "gemm_flops_per_s": 0.8 * gpu.flops_per_s,
+        },
+        steps={},
+    )
+
+
+def with_steps(
+    calibration: GpuCalibration, mode: str, steps: list[tuple[StepCounts, dict[str, float]]]
+) -> GpuCalibration:
+    """With measured steps of a mode."""
+    counts, seconds = samples_of(steps)
+    samples = CalibrationSamples(
+        device=calibration.device,
+        kind="gpu",
+        date=calibration.date,
+        settings={},
+        model=calibration.model,
+        dimensions=calibration.dimensions,
+        counts=counts,
+        seconds=seconds,
+    )
+    return dataclasses.replace(calibration, steps={**calibration.steps, mode: samples})
+
+
+def run_steps(
+    gpu: AnalyticGpu, policy: str, batch: int, *, cuda_graphs: str = "auto", seed: int = 0
+) -> list[tuple[StepCounts, dict[str, float]]]:
+    """Measured steps of a short run on the GPU, as calibration takes them."""
+    rng = np.random.default_rng([seed, batch, len(policy)])
+    steps: list[tuple[StepCounts, dict[str, float]]] = []
+    gpu.cuda_graphs, gpu.capacity, gpu.steps = cuda_graphs, batch * 32, steps
+    gpu.run_factor = 1.0 + gpu.run_noise * gpu.rng.standard_normal()
+    point = make_point(policy, scheduler=SchedulerConfig(batch_size=batch), seed=seed)
+    prompts = rng.integers(20, 900, size=batch + batch // 4 + 1)
+    simulate_point(
+        point,
+        make_workload(list(prompts), 40),
+        gpu.spec,
+        cost_model=gpu,
+        num_pages=100_000,
+    )
+    gpu.steps = None
+    return steps
