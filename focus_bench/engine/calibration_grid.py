@@ -35,6 +35,8 @@ MASKED = (1, 4, 8, 16, 24, BLOCK_LENGTH)
 PREFILL_QUERIES = (32, 128, 512, 1024, 2048, 4096, MAX_ROWS)
 
 
+# What steps are made of comes before what explains it (products one by one, ragged attention).
+_FIRST = ("project", "finish", "head", "attention_decode", "attention_prefill")
 # Tokens of the cache that all points together need.
 CACHE_TOKENS = max(SEQUENCES) * (max(CONTEXTS) + 64)
 
@@ -61,7 +63,9 @@ class PlannedPoint:
 
 
 def planned_points(limits: Limits) -> list[PlannedPoint]:
-    """All points within the limits: first the coarse ones of every curve, then the others."""
+    """All points within the limits: first the coarse ones of every curve, then the others, those
+    of the curves that predictions need most before the rest.
+    """
     planned = []
     for curve in CURVES:
         points = [
@@ -69,7 +73,7 @@ def planned_points(limits: Limits) -> list[PlannedPoint]:
         ]
         coarse = _coarse(points)
         planned += [PlannedPoint(curve=curve, point=p, coarse=p in coarse) for p in points]
-    return sorted(planned, key=lambda point: not point.coarse)
+    return sorted(planned, key=lambda point: (not point.coarse, point.curve not in _FIRST))
 
 
 def _points(curve: str, page_size: int) -> Iterator[Point]:

@@ -378,6 +378,31 @@ def test_every_curve_is_measured_and_survives_its_file(
     assert [p for p in profile_problems(again) if not p.startswith("settings cuda")] == []
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled; tests/gpu runs them")
+@pytest.mark.parametrize(
+    ("curve", "point"),
+    [
+        ("qk_norm_rope", (5,)),
+        ("project", (2,)),
+        ("finish", (2,)),
+        ("head", (3,)),
+        ("attention_prefill", (2, 32, 64)),
+        ("importance", (3, 8)),
+        ("selection", (3,)),
+        ("compaction", (3, 8, 4)),
+        ("launch_eviction", (2,)),
+    ],
+)
+def test_the_real_launchers_take_what_is_measured(
+    model: BlockDiffusionModel, curve: str, point: Point
+) -> None:
+    """Interpreted: shapes, types and layouts pass their checks."""
+    timer = FakeTimer(Kernels())
+    with torch.inference_mode():
+        operations(model, timer).sampled(PlannedPoint(curve=curve, point=point, coarse=True), 0)
+    assert timer.device_calls + timer.host_calls == 1
+
+
 def ticking(step_s: float) -> Callable[[], float]:
     now = [0.0]
 
