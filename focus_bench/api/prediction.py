@@ -4,6 +4,7 @@ Loads SimPy when a prediction is made, never torch.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,26 +17,32 @@ from focus_bench.bench.defaults import acceptance_for, importance_for
 from focus_bench.bench.workload_cache import WorkloadCache
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.core.hardware import HARDWARE, SHEET_OF_DEVICE, Hardware
+from focus_bench.core.hardware import HARDWARE, SHEET_OF_DEVICE, Hardware, sheet_of_device
 from focus_bench.core.model_folder import has_dummy_weights, resolve_model, spec_on_device
 from focus_bench.core.model_spec import BUNDLED_MODELS, ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
 from focus_bench.decoding.rules import StepRules
+from focus_bench.scheduling.setup import pages_of_longest, pages_wanted
 
 if TYPE_CHECKING:
+    from focus_bench.core.op_curves import GpuCalibration
     from focus_bench.report.compare import Comparison
     from focus_bench.sim.calibration import Profile
+    from focus_bench.sim.cost_model import CostModel
+    from focus_bench.sim.gpu_profile import GpuProfile
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """What a prediction is for: a calibrated profile, a data sheet, or a profile of a GPU whose
-    memory a data sheet gives. `host`: another engine's host time; None: the cost model's own.
+    memory a data sheet gives. `operations`: a GPU's measured operations, maybe another's than
+    `hardware`. `host`: another engine's host time; None: the cost model's own.
     """
 
     name: str
     profile: "Profile | None" = None
+    operations: "GpuProfile | None" = None
     hardware: Hardware | None = None
     host: HostProfile | None = None
 
@@ -49,7 +56,9 @@ class Target:
                 "device": measured.device,
                 **{n: measured.settings[n] for n in names if n in measured.settings},
             }
-        assert self.hardware is not None
+        if self.hardware is None:
+            assert self.operations is not None
+            return {"device": self.operations.calibration.device}
         names_of = {sheet: device for device, sheet in SHEET_OF_DEVICE.items()}
         return {"device": names_of.get(self.hardware.name, self.hardware.full_name)}
 
@@ -60,6 +69,8 @@ class Target:
 
         if self.profile is not None:
             device = self.profile.label
+        elif self.operations is not None:
+            device = self.operations.label_on(self.hardware)
         else:
             assert self.hardware is not None
             device = roofline_label(self.hardware)
@@ -72,44 +83,99 @@ class Target:
         return spec_on_device(resolve_model(point.engine), kind, dtype=point.engine.dtype)
 
     def predict(
-        self, point: PointConfig, workload: Workload, *, on_progress: Progress | None = None
+        self,
+        point: PointConfig,
+        workload: Workload,
+        *,
+        on_progress: Progress | None = None,
+        interval: bool = False,
     ) -> RunRecord:
-        """Serve the workload in simulated time. Raises UsageError and CapacityError."""
+        """Serve the workload in simulated time; a note says what the costs rest on.
+
+        `interval`: the settings hold intervals of the figures, too (core.intervals), where costs
+        were calibrated. Raises UsageError and CapacityError.
+        """
         from focus_bench.report.compare import FOR
-        from focus_bench.sim.calibration import ProfileModel
-        from focus_bench.sim.cost_model import CostModel
-        from focus_bench.sim.roofline import RooflineModel
-        from focus_bench.sim.simulate import pages_on_hardware, pages_on_host, simulate_point
+        from focus_bench.sim.prediction import Prediction, predict
 
         spec = self.spec_of(point)
-        cost_model: CostModel
-        if self.profile is not None:
-            cost_model = ProfileModel(spec=spec, profile=self.profile)
-        else:
-            assert self.hardware is not None
-            cost_model = RooflineModel(spec=spec, hardware=self.hardware)
         if self.hardware is None:
-            num_pages = pages_on_host(point, workload)
+            num_pages = pages_wanted(point, workload)
         else:
-            num_pages = pages_on_hardware(point, spec, self.hardware)
-        if self.host is not None:
-            cost_model = HostBoundModel(base=cost_model, host=self.host)
-        record = simulate_point(
-            point,
-            workload,
-            spec,
-            cost_model=cost_model,
+            num_pages = pages_of_engine(point, workload, spec, self.hardware)
+        model = self._model(point, workload, spec, num_pages)
+        host = self.host
+        asked = Prediction(
+            point=point,
+            workload=workload,
+            spec=spec,
             num_pages=num_pages,
-            on_progress=on_progress,
+            model=model,
+            wrap=None if host is None else (lambda base: HostBoundModel(base=base, host=host)),
+            source=self.operations or self.profile,
         )
+        record = predict(asked, interval=interval, on_progress=on_progress)
         device = {f"{FOR}{name}": value for name, value in self.device_facts.items()}
         return dataclasses.replace(record, settings={**record.settings, **device})
+
+    def _model(
+        self, point: PointConfig, workload: Workload, spec: ModelSpec, num_pages: int
+    ) -> "CostModel":
+        from focus_bench.sim.calibration import ProfileModel
+        from focus_bench.sim.curve_model import StepCapacity
+        from focus_bench.sim.roofline import RooflineModel
+
+        if self.profile is not None:
+            return ProfileModel(spec=spec, profile=self.profile)
+        if self.operations is not None and spec.experts is None:
+            capacity = StepCapacity(
+                max_rows=min(point.scheduler.batch_size, num_pages),
+                block_length=point.decode.block_length,
+                table_tokens=pages_of_longest(point, workload) * point.scheduler.page_size,
+                cuda_graphs=point.engine.cuda_graphs,
+            )
+            return self.operations.model(spec, capacity, hardware=self.hardware)
+        if self.hardware is None:
+            # Experts have no measured curves yet.
+            raise UsageError("--model", spec.name, "a model without experts on this profile")
+        return RooflineModel(spec=spec, hardware=self.hardware)
+
+
+def pages_of_engine(
+    point: PointConfig, workload: Workload, spec: ModelSpec, hardware: Hardware
+) -> int:
+    """KV pages as the engine makes them: what fits, but no more than the workload can hold."""
+    from focus_bench.sim.simulate import pages_on_hardware
+
+    pages = pages_on_hardware(point, spec, hardware)
+    return pages if point.scheduler.num_pages else min(pages, pages_wanted(point, workload))
 
 
 def target_of_profile(profile: "Profile") -> Target:
     """The device that a profile was calibrated on."""
     sheet = SHEET_OF_DEVICE.get(profile.samples.device, "")
     return Target(name=profile.name, profile=profile, hardware=HARDWARE.get(sheet))
+
+
+def target_of_operations(calibration: "GpuCalibration", name: str = "") -> Target:
+    """The GPU whose operations were measured."""
+    from focus_bench.sim.gpu_profile import GpuProfile
+
+    sheet = sheet_of_device(calibration.device)
+    own = calibration.device if sheet is None else sheet.name
+    return Target(name=name or own, hardware=sheet, operations=GpuProfile(calibration))
+
+
+def target_of_file(path: Path) -> Target:
+    """What a profile's file was measured on, of either kind. Raises UsageError naming the file."""
+    from focus_bench.core.calibration import read_json
+    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+    from focus_bench.sim.calibration import load_profile
+
+    value = read_json(path)
+    if is_gpu_calibration(value):
+        return target_of_operations(from_json(value, source=f"profile {path}"))
+    return target_of_profile(load_profile(path))
 
 
 def with_host(target: Target, host: HostProfile | None) -> Target:
@@ -125,7 +191,7 @@ def find_target(name: str, engine: EngineConfig) -> Target:
     "cpu" is this machine's calibrated profile (that of the engine's model if there is one), else
     the packaged profile of that name. Raises UsageError naming what exists.
     """
-    from focus_bench.sim.calibration import bundled_profiles, get_profile, load_profile
+    from focus_bench.sim.calibration import bundled_profiles
 
     if name == CPU:
         spec = spec_on_device(resolve_model(engine), CPU, dtype=engine.dtype)
@@ -134,13 +200,32 @@ def find_target(name: str, engine: EngineConfig) -> Target:
             return target_of_profile(local)
     packaged = bundled_profiles()
     if name in packaged:
-        return target_of_profile(get_profile(name))
+        return target_of_file(packaged[name])
     if name in HARDWARE:
-        return Target(name=name, hardware=HARDWARE[name])
+        return _target_of_sheet(HARDWARE[name], packaged.values())
     if Path(name).is_file():
-        return target_of_profile(load_profile(Path(name)))
+        return target_of_file(Path(name))
     known = sorted({CPU, *packaged, *HARDWARE})
     raise UsageError("--gpu", name, f"{', '.join(known)}, or the file of a profile")
+
+
+def _target_of_sheet(hardware: Hardware, packaged: Iterable[Path]) -> Target:
+    """The GPU by what was measured on it, else by what was measured on another one, both packaged;
+    with neither, by its data sheet alone.
+    """
+    from focus_bench.core.calibration import read_json
+    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+
+    found = []
+    for path in packaged:
+        value = read_json(path)
+        if is_gpu_calibration(value):
+            found.append(from_json(value, source=f"profile {path}"))
+    own = [c for c in found if sheet_of_device(c.device) == hardware]
+    for calibration in (*own, *found):
+        target = target_of_operations(calibration)
+        return dataclasses.replace(target, name=hardware.name, hardware=hardware)
+    return Target(name=hardware.name, hardware=hardware)
 
 
 def check_can_simulate(point: PointConfig) -> None:

@@ -30,7 +30,7 @@ from focus_bench.engine.models.base import BlockDiffusionModel
 from focus_bench.scheduling.loop import Executor, WallClock, nothing, run_wall_clock
 from focus_bench.scheduling.plan import Outcome, Plan
 from focus_bench.scheduling.recorder import Recorder
-from focus_bench.scheduling.setup import build_loop, pages_wanted
+from focus_bench.scheduling.setup import build_loop, pages_of_longest, pages_wanted
 
 MakeExecutor = Callable[[BlockDiffusionModel, PagedKVCache, PointConfig], Executor]
 
@@ -73,7 +73,7 @@ def run_point(
     )
     executor = make_executor(model, cache, point)
     if isinstance(executor, EngineExecutor):
-        executor.prepare(_pages_of_longest(point, workload))
+        executor.prepare(pages_of_longest(point, workload))
     if on_step is not None:
         executor = _ObservedExecutor(executor, on_step)
     loop = build_loop(
@@ -171,12 +171,6 @@ def _check_prompt(model: BlockDiffusionModel, request: RequestSpec) -> None:
         f"{kind} {ids[position]} at position {position}",
         f"ids from 0 to {spec.vocab_size - 1} other than the mask token {spec.mask_token_id}",
     )
-
-
-def _pages_of_longest(point: PointConfig, workload: Workload) -> int:
-    tokens = max((r.num_prompt_tokens + r.max_new_tokens for r in workload.requests), default=1)
-    whole_blocks = -(-tokens // point.decode.block_length) * point.decode.block_length
-    return -(-whole_blocks // point.scheduler.page_size)
 
 
 def _num_pages(model: BlockDiffusionModel, point: PointConfig, workload: Workload) -> int:

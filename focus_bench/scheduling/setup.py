@@ -30,6 +30,13 @@ def pages_wanted(point: PointConfig, workload: Workload) -> int:
     return max(1, sum(sorted(pages, reverse=True)[: point.scheduler.batch_size]))
 
 
+def pages_of_longest(point: PointConfig, workload: Workload) -> int:
+    """Pages that the longest request may fill: what page tables are made for."""
+    tokens = max((r.num_prompt_tokens + r.max_new_tokens for r in workload.requests), default=1)
+    whole_blocks = -(-tokens // point.decode.block_length) * point.decode.block_length
+    return -(-whole_blocks // point.scheduler.page_size)
+
+
 def build_loop(
     point: PointConfig,
     workload: Workload,

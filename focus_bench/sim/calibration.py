@@ -34,6 +34,7 @@ from focus_bench.sim.terms import (
     gemm_weights,
     predicted_seconds,
 )
+from focus_bench.sim.uncertainty import Uncertainty, kinds_of, seconds_of, uncertainty_of
 
 PROFILE_SCHEMA_VERSION = 1
 # Rows at which the curve of the matrix products has a knot, where enough steps were measured.
@@ -62,6 +63,18 @@ class Profile:
         """What every output says about predictions made with it."""
         measured = self.samples
         return f"calibrated on {measured.device} ({self.name}, {measured.date}, {measured.model})"
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """How far measured steps are from what the coefficients say."""
+        seconds = predicted_seconds(
+            self.samples.counts,
+            _dimensions(self.samples.dimensions),
+            self.knots,
+            self.coefficients,
+        )
+        predicted = np.stack([seconds[part] for part in TIMED_PARTS], axis=1)
+        return uncertainty_of(predicted, seconds_of(self.samples), kinds_of(self.samples))
 
     def save(self, path: Path) -> None:
         """Write as JSON, samples included."""
@@ -199,9 +212,14 @@ class ProfileModel:
         check_applies(self.profile.samples.dimensions, self.spec, profile=self.profile.name)
 
     @property
+    def is_extrapolated(self) -> bool:
+        """Whether another model was measured."""
+        return dict(self.profile.samples.dimensions) != dimensions_of(self.spec)
+
+    @property
     def label(self) -> str:
         """Names the measurement, and that it was another model's if it was."""
-        if dict(self.profile.samples.dimensions) == dimensions_of(self.spec):
+        if not self.is_extrapolated:
             return self.profile.label
         return f"{self.profile.label}, extrapolated to {self.spec.name}"
 

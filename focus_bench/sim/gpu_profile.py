@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from focus_bench.core.calibration import COUNT_NAMES, CalibrationSamples, dimensions_of
+from focus_bench.core.calibration import COUNT_NAMES, CalibrationSamples
 from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
@@ -34,10 +34,6 @@ from focus_bench.sim.uncertainty import (
 
 FloatArray = npt.NDArray[np.float64]
 
-CALIBRATED, INTERPOLATED, EXTRAPOLATED = "calibrated", "interpolated", "extrapolated"
-# Shares of the predicted time from which on a point is called so.
-WIDE_SHARE = 0.10
-OUTSIDE_SHARE = 0.01
 # Assumed, not measured: the relative standard deviation of an efficiency that is carried over to
 # what was not measured (another GPU or model, sizes beyond the curves).
 CARRIED_SPREAD = 0.10
@@ -80,11 +76,13 @@ class GpuProfile:
                 "one with every curve (calibrate again)",
             )
 
-    @property
-    def label(self) -> str:
-        """What every output says about predictions made with it."""
+    def label_on(self, hardware: Hardware | None) -> str:
+        """Where seconds come from that it predicts for a GPU (None: the one that was measured)."""
         measured = self.calibration
-        return f"calibrated on {measured.device} ({measured.date}, {measured.model})"
+        label = f"calibrated on {measured.device} ({measured.date}, {measured.model})"
+        if hardware is None or hardware == sheet_of_device(measured.device):
+            return label
+        return f"{label}, efficiencies carried over to {hardware.full_name}"
 
     def model(
         self, spec: ModelSpec, capacity: StepCapacity, *, hardware: Hardware | None = None
@@ -171,34 +169,12 @@ class GpuProfile:
             rows.append(parts_of(model.step_timing(shape)))
         return np.array(rows)
 
-    def runs_on(self, hardware: Hardware | None, spec: ModelSpec) -> bool:
-        """Whether that is what was measured."""
-        same = hardware is None or hardware == sheet_of_device(self.calibration.device)
-        return same and dict(self.calibration.dimensions) == dimensions_of(spec)
-
     def uncertainty_of(self, model: CurveModel) -> Uncertainty:
         """That of a prediction made with a model, once it is made."""
         outside = model.tally.shares[2]
         own = self.uncertainty
         carried = np.sqrt(own.part_spread**2 + (CARRIED_SPREAD * outside) ** 2)
         return replace(own, part_spread=carried)
-
-
-def domain_of(shares: tuple[float, float, float]) -> str:
-    """How a prediction rests on measurements, by Tally.shares."""
-    _, wide, outside = shares
-    if outside > OUTSIDE_SHARE:
-        return EXTRAPOLATED
-    return INTERPOLATED if wide > WIDE_SHARE else CALIBRATED
-
-
-def domain_note(shares: tuple[float, float, float]) -> str:
-    """The same in words, with the shares."""
-    dense, wide, outside = (round(100.0 * share) for share in shares)
-    return (
-        f"{domain_of(shares)}: {dense} % of the predicted time between measurements at most a "
-        f"factor 2 apart, {wide} % between wider ones, {outside} % beyond them"
-    )
 
 
 def _measured_spec(calibration: GpuCalibration) -> ModelSpec:

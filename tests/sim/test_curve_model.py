@@ -16,7 +16,8 @@ from focus_bench.core.model_spec import PRESETS
 from focus_bench.core.op_curves import GpuCalibration
 from focus_bench.core.token_buckets import token_bucket
 from focus_bench.sim.curve_model import CurveModel, StepCapacity
-from focus_bench.sim.gpu_profile import GpuProfile, domain_note, domain_of
+from focus_bench.sim.domain import domain_note, domain_of
+from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.roofline import RooflineModel
 
 SPEC = PRESETS["sdar-8b"]
