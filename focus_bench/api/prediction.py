@@ -4,7 +4,6 @@ Loads SimPy when a prediction is made, never torch.
 """
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,13 +156,13 @@ def target_of_profile(profile: "Profile") -> Target:
     return Target(name=profile.name, profile=profile, hardware=HARDWARE.get(sheet))
 
 
-def target_of_operations(calibration: "GpuCalibration", name: str = "") -> Target:
-    """The GPU whose operations were measured."""
+def target_of_operations(calibration: "GpuCalibration", hardware: Hardware | None = None) -> Target:
+    """A GPU by measured operations; `hardware` None: the GPU that they were measured on."""
     from focus_bench.sim.gpu_profile import GpuProfile
 
-    sheet = sheet_of_device(calibration.device)
-    own = calibration.device if sheet is None else sheet.name
-    return Target(name=name or own, hardware=sheet, operations=GpuProfile(calibration))
+    sheet = hardware or sheet_of_device(calibration.device)
+    name = calibration.device if sheet is None else sheet.name
+    return Target(name=name, hardware=sheet, operations=GpuProfile(calibration))
 
 
 def target_of_file(path: Path) -> Target:
@@ -202,30 +201,22 @@ def find_target(name: str, engine: EngineConfig) -> Target:
     if name in packaged:
         return target_of_file(packaged[name])
     if name in HARDWARE:
-        return _target_of_sheet(HARDWARE[name], packaged.values())
+        return _target_of_sheet(HARDWARE[name], engine)
     if Path(name).is_file():
         return target_of_file(Path(name))
     known = sorted({CPU, *packaged, *HARDWARE})
     raise UsageError("--gpu", name, f"{', '.join(known)}, or the file of a profile")
 
 
-def _target_of_sheet(hardware: Hardware, packaged: Iterable[Path]) -> Target:
-    """The GPU by what was measured on it, else by what was measured on another one, both packaged;
-    with neither, by its data sheet alone.
-    """
-    from focus_bench.core.calibration import read_json
-    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+def _target_of_sheet(hardware: Hardware, engine: EngineConfig) -> Target:
+    """The GPU by operations that were measured, on it or on another; else by its data sheet."""
+    from focus_bench.api.operations import operations_for
 
-    found = []
-    for path in packaged:
-        value = read_json(path)
-        if is_gpu_calibration(value):
-            found.append(from_json(value, source=f"profile {path}"))
-    own = [c for c in found if sheet_of_device(c.device) == hardware]
-    for calibration in (*own, *found):
-        target = target_of_operations(calibration)
-        return dataclasses.replace(target, name=hardware.name, hardware=hardware)
-    return Target(name=hardware.name, hardware=hardware)
+    spec = spec_on_device(resolve_model(engine), "cuda", dtype=engine.dtype)
+    measured = operations_for(hardware, spec)
+    if measured is None:
+        return Target(name=hardware.name, hardware=hardware)
+    return target_of_operations(measured, hardware)
 
 
 def check_can_simulate(point: PointConfig) -> None:
@@ -320,7 +311,7 @@ def compare(folder: Path | str, *, hardware: str | None = None) -> "tuple[Compar
             )
         target = find_target(hardware or hardware_of_device(result.hardware), point.engine)
         simulated = replaying(point, trace_file) if needs_trace(point) else point
-        record = target.predict(simulated, workload)
+        record = target.predict(simulated, workload, interval=True)
         predicted.append(
             result_of(point, record, provenance=workload.provenance, hardware=target.name)
         )

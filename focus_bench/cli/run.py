@@ -34,7 +34,7 @@ def command(flags: RunFlags) -> int:
 
 
 def _measure_engine(flags: RunFlags) -> int:
-    from focus_bench.api.prediction import target_of_profile
+    from focus_bench.api.prediction import target_of_file
     from focus_bench.api.profiles import CPU
     from focus_bench.bench.workload_cache import WorkloadCache
     from focus_bench.cli.machine import gpu_facts
@@ -46,7 +46,6 @@ def _measure_engine(flags: RunFlags) -> int:
     from focus_bench.engine.memory import release_memory
     from focus_bench.engine.runner import check_runnable
     from focus_bench.report.console import make_console
-    from focus_bench.sim.calibration import load_profile
 
     check_writable("--decode-trace", flags.decode_trace, is_folder=True)
     points = points_from_flags(flags, device=flags.device)
@@ -54,7 +53,7 @@ def _measure_engine(flags: RunFlags) -> int:
         check_runnable(point)
     measurement = _Measurement(flags=flags)
     if flags.predict and flags.profile is not None:
-        measurement.target = target_of_profile(load_profile(flags.profile))
+        measurement.target = target_of_file(flags.profile)
     hardware = device_name(resolve_device(flags.device))
     campaign = Campaign(
         points=points,
@@ -173,6 +172,7 @@ class _Measurement:
     def _engine_of(self, point: "PointConfig", sink: "Sink") -> "Engine":
         """The engine of the point's model, calibrated if predictions need it."""
         from focus_bench.api.engine import Engine
+        from focus_bench.api.operations import target_of_engine
         from focus_bench.api.prediction import target_of_profile
         from focus_bench.api.profiles import CALIBRATION_S, calibrate, profile_of_engine
 
@@ -181,14 +181,16 @@ class _Measurement:
         self._engine = None  # frees the last model's memory before the next one is loaded
         engine = Engine.for_point(point)
         if self.flags.predict and self.target is None:
+            self._engine_target = target_of_engine(engine)
             profile = profile_of_engine(engine)
-            if profile is None:
+            if profile is None and self._engine_target is None:
                 sink.say(
                     f"no cost profile of {engine.spec.name} on {engine.hardware} yet: "
                     f"calibrating for about {CALIBRATION_S:g} s"
                 )
                 profile = calibrate(engine)
-            self._engine_target = target_of_profile(profile)
+            if self._engine_target is None and profile is not None:
+                self._engine_target = target_of_profile(profile)
         self._engine = engine
         return engine
 

@@ -1,0 +1,71 @@
+"""Measured operations of GPUs: those of this machine's user and those of the package, and the best.
+
+Knows files; what is predicted from them is the simulator's business.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from focus_bench.api.profiles import operations_path, profiles_folder
+from focus_bench.core.calibration import dimensions_of, read_json
+from focus_bench.core.errors import UsageError
+from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+from focus_bench.core.hardware import Hardware, sheet_of_device
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.op_curves import GpuCalibration
+
+if TYPE_CHECKING:
+    from focus_bench.api.engine import Engine
+    from focus_bench.api.prediction import Target
+
+
+def operations_for(hardware: Hardware, spec: ModelSpec) -> GpuCalibration | None:
+    """The operations to predict `spec` on a GPU from: measured there, if possible of that model;
+    else of that model on another GPU; else any that the package brings. None: nothing was measured.
+
+    Of equals the newest in the user's cache comes first.
+    """
+    best: tuple[int, GpuCalibration] | None = None
+    for calibration in _all():
+        same_device = sheet_of_device(calibration.device) == hardware
+        same_model = dict(calibration.dimensions) == dimensions_of(spec)
+        rank = 2 * same_device + same_model
+        if best is None or rank > best[0]:
+            best = (rank, calibration)
+    return None if best is None else best[1]
+
+
+def target_of_engine(engine: "Engine") -> "Target | None":
+    """What predicts the very engine from its own measured operations; None if there are none."""
+    from focus_bench.api.prediction import target_of_operations
+
+    calibration = _usable(operations_path(engine))
+    if calibration is None or dict(calibration.dimensions) != dimensions_of(engine.spec):
+        return None
+    return target_of_operations(calibration)
+
+
+def _all() -> Iterator[GpuCalibration]:
+    from focus_bench.sim.calibration import bundled_profiles
+
+    own = sorted(
+        profiles_folder().glob("*_operations.json"),
+        key=lambda file: file.stat().st_mtime,
+        reverse=True,
+    )
+    for path in (*own, *bundled_profiles().values()):
+        calibration = _usable(path)
+        if calibration is not None:
+            yield calibration
+
+
+def _usable(path: Path) -> GpuCalibration | None:
+    """None for a file of another kind or version, or none at all."""
+    if not path.is_file():
+        return None
+    try:
+        value = read_json(path)
+        return from_json(value, source=str(path)) if is_gpu_calibration(value) else None
+    except UsageError:
+        return None
