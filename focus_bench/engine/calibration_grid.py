@@ -32,7 +32,11 @@ SEQUENCES = (1, 4, 16, 32, 64, 128, 256)
 QUERIES = (1, 4, 8, 12, 16, 24, BLOCK_LENGTH)
 CONTEXTS = (64, 256, 640, 1024, 2048, 4096, 8192)
 MASKED = (1, 4, 8, 16, 24, BLOCK_LENGTH)
-PREFILL_QUERIES = (32, 128, 512, 1024, 2048, 4096, MAX_ROWS)
+# The work of a prompt grows with its square: lines between points far apart would be above it.
+PREFILL_QUERIES = (
+    *(32, 64, 128, 192, 256, 384, 512, 768),
+    *(1024, 1536, 2048, 3072, 4096, 6144, MAX_ROWS),
+)
 
 
 # What steps are made of comes before what explains it (products one by one, ragged attention).
@@ -104,7 +108,7 @@ def _axes(curve: str, page_size: int) -> tuple[Sequence[int], ...]:
         case "attention_bound":
             return SEQUENCES, (256, 1024), (1024, 2048, 4096, 8192, 16384, 32768)
         case "attention_prefill":
-            return (1, 2, 4, 8, 16), PREFILL_QUERIES, (0, 512, 2048, 8192)
+            return (1, 2, 4, 8, 16), PREFILL_QUERIES, (0, 1024, 8192)
         case "importance":
             return SEQUENCES, MASKED
         case "selection":
