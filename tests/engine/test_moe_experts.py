@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from focus_bench.core.expert_spec import ExpertSpec
+from focus_bench.engine.models import layers
 from focus_bench.engine.models.experts import ExpertWeights, SwiGLUWeights, mix, route
 
 SOFTMAX = ExpertSpec(num_experts=12, experts_per_token=3, expert_size=10)
@@ -157,7 +158,7 @@ def test_layer_equals_a_loop_over_tokens(spec: ExpertSpec, tokens: int) -> None:
         torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_experts_that_nobody_chose_are_not_read() -> None:
+def test_experts_that_nobody_chose_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = layer(SOFTMAX)
     x = normal(2, HIDDEN, seed=17)
     chosen = torch.tensor([[3, 0, 9], [9, 3, 4]])
@@ -165,7 +166,16 @@ def test_experts_that_nobody_chose_are_not_read() -> None:
     before = mix(x, chosen, shares, weights.gate_up, weights.down)
     for expert in set(range(12)) - {0, 3, 4, 9}:
         weights.gate_up[expert] = weights.down[expert] = torch.nan
+    calls: list[int] = []
+    swiglu = layers.swiglu
+
+    def counted(rows: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+        calls.append(len(rows))
+        return swiglu(rows, gate_up, down)
+
+    monkeypatch.setattr(layers, "swiglu", counted)
     assert torch.equal(mix(x, chosen, shares, weights.gate_up, weights.down), before)
+    assert calls == [1, 2, 1, 2]  # rows of experts 0, 3, 4 and 9
 
 
 def test_a_row_that_is_not_finite_harms_no_other() -> None:

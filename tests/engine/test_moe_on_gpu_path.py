@@ -75,5 +75,5 @@ def test_fused_layers_refuse_experts_by_name() -> None:
     cache = PagedKVCache(
         model.spec, num_pages=2, page_size=8, device=torch.device("cpu"), dtype=model.dtype
     )
-    with pytest.raises(UsageError, match=r"model: 'MoeModel'.*SdarModel on a GPU"):
+    with pytest.raises(UsageError, match=r"model: 'MoeModel'.*SdarModel.*on a GPU"):
         fused_layers(model, cache)
