@@ -22,11 +22,6 @@ class HeadRows:
     index: IntArray
     carry: IntArray
 
-    @property
-    def num_candidates(self) -> int:
-        """Rows that decode positions of this step's blocks."""
-        return len(self.index) - len(self.carry)
-
 
 def head_rows(feed: Feed, kept: BoolArray, *, shifted: bool) -> HeadRows:
     """The rows needed of a step that keeps `kept[n,B]`; its kept decodable positions are the

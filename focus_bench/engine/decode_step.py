@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from focus_bench.decoding.block_state import BoolArray, FloatArray, TokenArray
 from focus_bench.decoding.eviction import Eviction
 from focus_bench.engine.timing import StepTimer
@@ -35,6 +37,27 @@ class StepResult:
     tokens: TokenArray
     confidence: FloatArray
     carried: Carried | None = None
+
+
+def split_head(
+    plan: Plan, candidates: BoolArray, ids: TokenArray, confidence: FloatArray
+) -> tuple[TokenArray, FloatArray, Carried | None]:
+    """What a head drew for the rows of decoding.head_rows, as fields of StepResult: `candidates`
+    [n, B] in order, then, where logits are shifted, the commit passes.
+    """
+    count = int(np.count_nonzero(candidates))
+    tokens = np.zeros(candidates.shape, dtype=np.int32)
+    sure = np.zeros(candidates.shape, dtype=np.float32)
+    tokens[candidates], sure[candidates] = ids[:count], confidence[:count]
+    if not plan.shifted_logits:
+        return tokens, sure, None
+    commit = plan.feed.commit
+    carried = Carried(
+        tokens=np.full(len(commit), -1, dtype=np.int32),
+        confidence=np.zeros(len(commit), dtype=np.float32),
+    )
+    carried.tokens[commit], carried.confidence[commit] = ids[count:], confidence[count:]
+    return tokens, sure, carried
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from focus_bench.decoding.eviction import Eviction, kept_from_trace
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.cuda_graphs import StageGraphs
-from focus_bench.engine.decode_step import EvictionChoice, StepResult
+from focus_bench.engine.decode_step import Carried, EvictionChoice, StepResult, split_head
 from focus_bench.engine.device_eviction import DeviceEviction
 from focus_bench.engine.device_head import DeviceHead
 from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
@@ -28,7 +28,7 @@ from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.layer_stack import LayerStack
 from focus_bench.engine.models.base import BlockDiffusionModel
 from focus_bench.engine.models.fused import fused_layers
-from focus_bench.engine.sampling import position_uniforms
+from focus_bench.engine.sampling import next_block_uniforms, position_uniforms
 from focus_bench.engine.step_inputs import StepInputs, StepSize
 from focus_bench.engine.timing import StepTimer
 from focus_bench.scheduling.loop import nothing
@@ -140,9 +140,13 @@ class DeviceStep:
         timer.end("head")
         meanwhile()
         timer.wait()
-        tokens, confidence = self._read_head(plan, eviction, kept_size.num_head)
+        tokens, confidence, carried = self._read_head(plan, eviction, kept_size.num_head)
         return StepResult(
-            eviction=eviction, evicting=choice.evicting, tokens=tokens, confidence=confidence
+            eviction=eviction,
+            evicting=choice.evicting,
+            tokens=tokens,
+            confidence=confidence,
+            carried=carried,
         )
 
     def run_without_trace(self, plan: Plan) -> StepResult:
@@ -302,16 +306,16 @@ class DeviceStep:
             return
         uniforms = None
         if self._draws:
-            candidates = eviction.kept & plan.feed.decodable
-            uniforms = position_uniforms(plan.block, self._rules.seed)[candidates]
+            seed, candidates = self._rules.seed, eviction.kept & plan.feed.decodable
+            uniforms = position_uniforms(plan.block, seed)[candidates]
+            if plan.shifted_logits:
+                next_draws = next_block_uniforms(plan.block, seed)[plan.feed.commit]
+                uniforms = np.concatenate([uniforms, next_draws])
         self._head.draw(hidden, head_rows, uniforms)
 
     def _read_head(
         self, plan: Plan, eviction: Eviction, num_rows: int
-    ) -> tuple[TokenArray, FloatArray]:
-        candidates = eviction.kept & plan.feed.decodable
-        tokens = np.zeros(candidates.shape, dtype=np.int32)
-        confidence = np.zeros(candidates.shape, dtype=np.float32)
-        if num_rows:
-            tokens[candidates], confidence[candidates] = self._head.read(num_rows)
-        return tokens, confidence
+    ) -> tuple[TokenArray, FloatArray, Carried | None]:
+        """What the head drew: for candidates, and, where logits are shifted, the next blocks."""
+        ids, sure = self._head.read(num_rows)
+        return split_head(plan, eviction.kept & plan.feed.decodable, ids, sure)

@@ -17,7 +17,7 @@ from focus_bench.decoding.eviction import Eviction
 from focus_bench.decoding.head_rows import head_rows
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.attention import RaggedRows
-from focus_bench.engine.decode_step import Carried, EvictionChoice, StepResult
+from focus_bench.engine.decode_step import EvictionChoice, StepResult, split_head
 from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
 from focus_bench.engine.importance import importance
 from focus_bench.engine.kv_cache import IntArray, PagedKVCache, slot_ids
@@ -238,11 +238,9 @@ class HostStep:
         self, plan: Plan, eviction: Eviction, evicting: BoolArray, hidden: Tensor
     ) -> StepResult:
         candidates = eviction.kept & plan.feed.decodable
-        tokens = np.zeros(candidates.shape, dtype=np.int32)
-        confidence = np.zeros(candidates.shape, dtype=np.float32)
-        next_tokens = np.full(len(candidates), -1, dtype=np.int32)
-        next_confidence = np.zeros(len(candidates), dtype=np.float32)
         needed = head_rows(plan.feed, eviction.kept, shifted=plan.shifted_logits)
+        ids = np.zeros(0, dtype=np.int32)
+        sure = np.zeros(0, dtype=np.float32)
         if len(needed.index):
             device = self._model.device
             uniforms = None
@@ -252,19 +250,15 @@ class HostStep:
                 next_draws = next_block_uniforms(plan.block, seed)[needed.carry]
                 uniforms = _to_device(np.concatenate([draws, next_draws]), device)
             rows = hidden.index_select(0, _to_device(needed.index, device))
-            drawn, sure = sample_rows(self._model, rows, self._sampling, uniforms)
-            ids, certainty = drawn.to(torch.int32).cpu().numpy(), sure.cpu().numpy()
-            count = needed.num_candidates
-            tokens[candidates], next_tokens[needed.carry] = ids[:count], ids[count:]
-            confidence[candidates] = certainty[:count]
-            next_confidence[needed.carry] = certainty[count:]
-        carried = Carried(tokens=next_tokens, confidence=next_confidence)
+            drawn, certainty = sample_rows(self._model, rows, self._sampling, uniforms)
+            ids, sure = drawn.to(torch.int32).cpu().numpy(), certainty.cpu().numpy()
+        tokens, confidence, carried = split_head(plan, candidates, ids, sure)
         return StepResult(
             eviction=eviction,
             evicting=evicting,
             tokens=tokens,
             confidence=confidence,
-            carried=carried if plan.shifted_logits else None,
+            carried=carried,
         )
 
 

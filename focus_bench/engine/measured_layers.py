@@ -20,7 +20,7 @@ from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.models.base import BlockDiffusionModel
 from focus_bench.engine.models.fused import fused_layers
 from focus_bench.engine.models.sdar import SdarModel
-from focus_bench.engine.models.sdar_fused import FusedSdarLayers
+from focus_bench.engine.models.sdar_fused import FusedDenseLayers
 from focus_bench.engine.op_timer import Call
 
 # Layers are taken in turn until their weights are this many times the L2 cache.
@@ -36,7 +36,7 @@ class MeasuredLayers:
 
     def __init__(self, model: BlockDiffusionModel, cache: PagedKVCache, *, max_rows: int) -> None:
         stack = fused_layers(model, cache)
-        if not isinstance(model, SdarModel) or not isinstance(stack, FusedSdarLayers):
+        if not isinstance(model, SdarModel) or not isinstance(stack, FusedDenseLayers):
             raise UsageError("--model", model.spec.name, "an SDAR model (to calibrate a GPU)")
         self._model = model
         self._stack = stack

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray
 from focus_bench.decoding.eviction import Eviction
+from focus_bench.decoding.head_rows import head_rows
 from focus_bench.decoding.masks import count_true
 from focus_bench.engine.kernels.selection.launcher import ACTIVE, FIXED, RIGHTMOST
 from focus_bench.scheduling.plan import Plan
@@ -205,6 +206,7 @@ class StepInputs:
         host, kept = self.host, eviction.kept
         num_rows = len(kept)
         candidates = kept & plan.feed.decodable
+        needed = head_rows(plan.feed, kept, shifted=plan.shifted_logits).index
         host.given_kept[:num_rows] = kept
         host.given_kept[num_rows:] = 0
         host.given_num_kept[:num_rows] = count_true(kept)
@@ -212,10 +214,9 @@ class StepInputs:
         host.given_num_head[:num_rows] = count_true(candidates)
         host.given_num_head[num_rows:] = 0
         host.later_keys[:num_rows] = plan.block.block_start + attended + 1
-        head_rows = np.flatnonzero(candidates[kept])
-        host.head_rows[: len(head_rows)] = head_rows
+        host.head_rows[: len(needed)] = needed
         return StepSize(
-            num_rows=num_rows, num_fed=int(np.count_nonzero(kept)), num_head=len(head_rows)
+            num_rows=num_rows, num_fed=int(np.count_nonzero(kept)), num_head=len(needed)
         )
 
 

@@ -22,7 +22,7 @@ def feed_of(*rows: str) -> Feed:
 def places(*rows: str, shifted: bool) -> tuple[list[int], list[int]]:
     feed = feed_of(*rows)
     needed = head_rows(feed, feed.positions, shifted=shifted)
-    assert needed.num_candidates == feed.decodable.sum()
+    assert len(needed.index) == feed.decodable.sum() + len(needed.carry)
     return needed.index.tolist(), needed.carry.tolist()
 
 

@@ -79,6 +79,25 @@ def qwen2_model(reference: Qwen2ForCausalLM, **spec_changes: object) -> qwen2.Qw
     return qwen2.build(spec, lambda name: state[name])
 
 
+def random_qwen2(
+    *, head_dim: int = 16, num_layers: int = 2, device: str = "cpu", dtype: str = "float32"
+) -> qwen2.Qwen2Model:
+    """A random model of the family whose heads are wide enough for the kernels."""
+    spec = qwen2_spec(build_qwen2(num_layers=num_layers)).replace(
+        hidden_size=8 * head_dim, head_dim=head_dim, stop_token_ids=(), dtype=dtype
+    )
+    shapes = qwen2.tensor_shapes(spec)
+    random = torch.Generator().manual_seed(0)
+    tensors = {
+        name: torch.rand(shape, generator=random) + 0.5
+        if name.endswith("norm.weight")
+        else torch.randn(shape, generator=random) * 0.2
+        for name, shape in shapes.items()
+    }
+    target = {"device": device, "dtype": getattr(torch, dtype)}
+    return qwen2.build(spec, lambda name: tensors[name].to(**target))
+
+
 def write_fast_dllm_folder(
     folder: Path, reference: Qwen2ForCausalLM, *, max_shard_size: str = "1GB"
 ) -> None:

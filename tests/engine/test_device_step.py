@@ -15,6 +15,7 @@ from engine_serving import (
     random_model,
     serve,
 )
+from qwen2_reference import random_qwen2
 
 from focus_bench.core.config import ImportanceConfig, PointConfig
 from focus_bench.core.errors import UsageError
@@ -67,6 +68,23 @@ def test_sub_blocks() -> None:
     by_kernels = serve(model, point, requests, make_executor=with_kernels)
     assert by_kernels.forwards == serve(model, point, requests).forwards
     assert {8, 12} <= {len(f.fed) for fs in by_kernels.forwards.values() for f in fs}
+
+
+@pytest.mark.usefixtures("decisive_margins")
+@pytest.mark.parametrize(("policy", "temperature"), [("baseline", 1.0), ("fast-dllm-v2", 0.0)])
+def test_shifted_logits_and_carried_tokens(policy: str, temperature: float) -> None:
+    point = make_point(
+        policy, block_length=12, batch_size=2, page_size=8, temperature=temperature, seed=2
+    )
+    requests = make_requests([5, 12], [9, 3], seed=3)
+    model = random_qwen2()
+    by_kernels = serve(model, point, requests, make_executor=with_kernels)
+    on_host = serve(model, point, requests)
+    assert by_kernels.forwards == on_host.forwards
+    assert by_kernels.outputs == on_host.outputs
+    # Both sequences hold a carried token, one of them from its prompt's last block.
+    assert by_kernels.forwards[1][0].is_commit
+    assert any(f.is_commit for f in by_kernels.forwards[0])
 
 
 @pytest.mark.usefixtures("decisive_margins")

@@ -21,6 +21,7 @@ from engine_serving import (
     random_model,
     serve,
 )
+from qwen2_reference import random_qwen2
 from torch import Tensor
 
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, ImportanceConfig
@@ -101,6 +102,38 @@ def test_sub_blocks_decode_as_on_the_cpu(num_pages: int | None, cuda_graphs: str
     assert on_cuda.outputs == on_cpu.outputs
     assert on_cuda.forwards == on_cpu.forwards
     assert bool(on_cuda.preemptions) == (num_pages is not None)
+
+
+@pytest.mark.usefixtures("decisive_margins")
+@pytest.mark.parametrize("policy", ["baseline", "fast-dllm-v2"])
+@pytest.mark.parametrize("num_pages", [None, 12], ids=["roomy", "preemption"])
+@pytest.mark.parametrize("cuda_graphs", ["off", "on"])
+def test_shifted_logits_decode_as_on_the_cpu(
+    policy: str, num_pages: int | None, cuda_graphs: str
+) -> None:
+    point = make_point(policy, block_length=32, page_size=16, num_pages=num_pages)
+    point = dataclasses.replace(
+        point, engine=dataclasses.replace(point.engine, cuda_graphs=cuda_graphs)
+    )
+    requests = make_requests([5, 32, 40, 3], [70, 50, 60, 45], seed=3)
+    on_cpu = serve(random_qwen2(), point, requests)
+    on_cuda = serve(random_qwen2(device="cuda"), point, requests)
+    assert on_cuda.outputs == on_cpu.outputs
+    assert on_cuda.forwards == on_cpu.forwards
+    assert bool(on_cuda.preemptions) == (num_pages is not None)
+
+
+def test_fast_dllms_shape_runs_in_bfloat16() -> None:
+    spec = PRESETS["fast-dllm-v2-7b"].replace(num_layers=2, stop_token_ids=())
+    model = dummy_model(spec, device=torch.device("cuda"))
+    point = make_point("fast-dllm-v2", block_length=32, page_size=64, **SYNTHETIC)
+    requests = [
+        dataclasses.replace(r, reply_tokens=r.max_new_tokens)
+        for r in make_requests([32, 100, 7], 70, num_ids=1000)
+    ]
+    served = serve(model, point, requests)
+    assert served.reasons == {0: "length", 1: "length", 2: "length"}
+    assert {8, 32} <= {len(f.fed) for fs in served.forwards.values() for f in fs}
 
 
 @pytest.mark.usefixtures("decisive_margins")

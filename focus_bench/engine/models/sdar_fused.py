@@ -1,7 +1,7 @@
-"""SDAR's layers for GPUs: products between Triton kernels, residuals added by the products.
+"""Dense layers for GPUs: products between Triton kernels, residuals added by the products.
 
 Products are cuBLAS's, but for those of few rows, which are bound by reading the weights. The
-reference is sdar.py; knows no rows, no eviction and no attention.
+references are sdar.py and qwen2.py; knows no rows, no eviction and no attention.
 """
 
 import torch
@@ -13,6 +13,7 @@ from focus_bench.engine.kernels.rms_norm.launcher import rms_norm
 from focus_bench.engine.kernels.silu_mul.launcher import silu_mul
 from focus_bench.engine.kernels.skinny_linear.launcher import skinny_linear
 from focus_bench.engine.kv_cache import PagedKVCache
+from focus_bench.engine.models.qwen2 import Qwen2Model
 from focus_bench.engine.models.sdar import SdarModel
 
 # Up to here our product beats cuBLAS's on an H200, in all but the query, key and value product,
@@ -20,16 +21,25 @@ from focus_bench.engine.models.sdar import SdarModel
 MAX_SKINNY_ROWS = 32
 
 
-class FusedSdarLayers:
-    """An SDAR model over one cache; implements LayerStack. Slots are int32, -1 writes nothing."""
+class FusedDenseLayers:
+    """A model of SDAR's or Fast-dLLM v2's family over one cache; implements LayerStack. Slots are
+    int32, -1 writes nothing.
+    """
 
-    def __init__(self, model: SdarModel, cache: PagedKVCache) -> None:
+    def __init__(self, model: SdarModel | Qwen2Model, cache: PagedKVCache) -> None:
         self.num_layers = model.spec.num_layers
         self.cache = cache
         self._model = model
         # Transposed views: addmm's second operand.
         self._out = [weights.out.t() for weights in model.layers]
         self._down = [weights.down.t() for weights in model.layers]
+        # What differs: SDAR norms each head's query and key, Qwen2.5 has biases instead.
+        self._qk_norm: list[Tensor] | None = None
+        self._qkv_bias: list[Tensor] | None = None
+        if isinstance(model, SdarModel):
+            self._qk_norm = [weights.qk_norm for weights in model.layers]
+        else:
+            self._qkv_bias = [weights.qkv_bias for weights in model.layers]
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Hidden states [T, h] of int32 token ids [T]."""
@@ -56,15 +66,18 @@ class FusedSdarLayers:
 
     def qkv_product(self, layer: int, normed: Tensor) -> Tensor:
         """Queries, keys and values [T, (Hq + 2 Hkv) D] of normed states [T, h]."""
-        return functional.linear(normed, self._model.layers[layer].qkv)
+        bias = None if self._qkv_bias is None else self._qkv_bias[layer]
+        return functional.linear(normed, self._model.layers[layer].qkv, bias)
 
     def rotated(self, layer: int, qkv: Tensor, cos: Tensor, sin: Tensor, slots: Tensor) -> Tensor:
-        """Queries [T, Hq, D] of `qkv_product`, normed and rotated; keys and values are written."""
+        """Queries [T, Hq, D] of `qkv_product`, normed (SDAR) and rotated; keys and values are
+        written.
+        """
         spec = self._model.spec
         keys, values = self.cache.layer(layer)
         return qk_norm_rope(
             qkv,
-            self._model.layers[layer].qk_norm,
+            None if self._qk_norm is None else self._qk_norm[layer],
             cos,
             sin,
             spec.rms_eps,

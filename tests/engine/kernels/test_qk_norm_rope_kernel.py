@@ -97,6 +97,28 @@ def test_equals_the_layers_functions(
     assert inputs.cache[:, 0].isnan().all()
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_without_a_norm_heads_are_only_rotated(
+    shape: tuple[int, int, int, int], kernel_dtype: torch.dtype, kernel_device: torch.device
+) -> None:
+    inputs = Inputs(shape, kernel_dtype, kernel_device)
+    num_tokens, num_q, num_kv, head_dim = shape
+    store = KVStore(keys=inputs.keys, values=inputs.values, slots=inputs.slots)
+    q = qk_norm_rope(inputs.qkv, None, inputs.cos, inputs.sin, EPS, store, num_q_heads=num_q)
+    heads = inputs.qkv.float().view(num_tokens, -1, head_dim)
+    exact = layers.apply_rope(heads[:, : num_q + num_kv], inputs.cos.float(), inputs.sin.float())
+    kept = inputs.slots >= 0
+    slots = inputs.slots[kept].long()
+    for ours, wanted in ((q, exact[:, :num_q]), (inputs.keys[slots], exact[kept, num_q:])):
+        error = (ours.float() - wanted).abs()
+        if kernel_dtype is torch.float32:
+            assert (error <= 1e-6 * wanted.abs().amax(dim=-1, keepdim=True)).all()
+        else:
+            assert (error <= wanted.abs() * (2**-8 + 1e-6) + 1e-6).all()
+    assert torch.equal(inputs.values[slots].float(), heads[kept, num_q + num_kv :])
+    assert inputs.keys.isnan().all(dim=-1).all(dim=-1).sum() == inputs.num_slots - len(slots)
+
+
 def test_reference_equals_the_layers_functions(kernel_dtype: torch.dtype) -> None:
     inputs = Inputs((6, 4, 2, 48), kernel_dtype, torch.device("cpu"))
     ours = reference.qk_norm_rope(

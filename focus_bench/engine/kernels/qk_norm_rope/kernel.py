@@ -1,4 +1,7 @@
-"""Triton kernel of per-head norm, rotary and the KV write: some heads of one token per program."""
+"""Triton kernel of per-head norm, rotary and the KV write: some heads of one token per program.
+
+Without the norm for models that have none (HAS_NORM False: no weights are read).
+"""
 
 import triton
 import triton.language as tl
@@ -25,6 +28,7 @@ def qk_norm_rope_kernel(
     HALF: tl.constexpr,
     HEADS: tl.constexpr,
     BLOCK: tl.constexpr,
+    HAS_NORM: tl.constexpr,
 ):
     """Program (t, i): heads i HEADS to (i + 1) HEADS of token t."""
     token = tl.program_id(0).to(tl.int64)
@@ -39,8 +43,6 @@ def qk_norm_rope_kernel(
     x_ptr = qkv_ptr + token * qkv_stride + places
     first = tl.load(x_ptr, mask=inside, other=0.0)
     second = tl.load(x_ptr + HALF, mask=inside, other=0.0)
-    first_weight = tl.load(weight_ptr + places, mask=rotated, other=0.0).to(tl.float32)
-    second_weight = tl.load(weight_ptr + HALF + places, mask=rotated, other=0.0).to(tl.float32)
     cos = tl.load(cos_ptr + token * cos_stride + columns, mask=in_half, other=0.0).to(tl.float32)
     sin = tl.load(sin_ptr + token * sin_stride + columns, mask=in_half, other=0.0).to(tl.float32)
     # A tile of one, because the interpreter takes no scalar in a mask.
@@ -48,9 +50,12 @@ def qk_norm_rope_kernel(
 
     a = first.to(tl.float32)
     b = second.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(a * a + b * b, axis=1) / (2 * HALF) + eps)[:, None]
-    a = a * scale * first_weight
-    b = b * scale * second_weight
+    if HAS_NORM:
+        first_weight = tl.load(weight_ptr + places, mask=rotated, other=0.0).to(tl.float32)
+        second_weight = tl.load(weight_ptr + HALF + places, mask=rotated, other=0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(a * a + b * b, axis=1) / (2 * HALF) + eps)[:, None]
+        a = a * scale * first_weight
+        b = b * scale * second_weight
     first_rotated = (a * cos - b * sin).to(first.dtype)
     second_rotated = (b * cos + a * sin).to(first.dtype)
 

@@ -28,7 +28,7 @@ class KVStore:
 
 def qk_norm_rope(
     qkv: Tensor,
-    qk_norm: Tensor,
+    qk_norm: Tensor | None,
     cos: Tensor,
     sin: Tensor,
     eps: float,
@@ -39,10 +39,11 @@ def qk_norm_rope(
 ) -> Tensor:
     """Query [T, Hq, D] of qkv [T, (Hq + 2 Hkv) D]; keys and values go straight to the cache.
 
-    Query and key heads get their RMS norm, weights `qk_norm` [Hq + Hkv, D], and the rotary of `cos`
-    and `sin` [T, D], whose halves are equal (dimension i pairs with i + D / 2); values are copied.
-    Float32 inside, one rounding at the end. Tokens of slot -1 get their query all the same. Rows of
-    qkv, cos and sin may be strided. ValueError if shapes, dtypes or layouts do not fit.
+    Query and key heads get their RMS norm, weights `qk_norm` [Hq + Hkv, D] (None: no norm, as in
+    Qwen2.5, and `eps` is not read), and the rotary of `cos` and `sin` [T, D], whose halves are
+    equal (dimension i pairs with i + D / 2); values are copied. Float32 inside, one rounding at the
+    end. Tokens of slot -1 get their query all the same. Rows of qkv, cos and sin may be strided.
+    ValueError if shapes, dtypes or layouts do not fit.
     """
     num_tokens = qkv.shape[0]
     _, num_kv_heads, head_dim = store.keys.shape
@@ -59,7 +60,7 @@ def qk_norm_rope(
     block = triton.next_power_of_2(head_dim // 2)
     qk_norm_rope_kernel[(num_tokens, triton.cdiv(num_heads, heads))](
         qkv,
-        qk_norm,
+        qkv if qk_norm is None else qk_norm,
         cos,
         sin,
         store.slots,
@@ -77,6 +78,7 @@ def qk_norm_rope(
         HALF=head_dim // 2,
         HEADS=heads,
         BLOCK=block,
+        HAS_NORM=qk_norm is not None,
         num_warps=max(1, 2 * heads * block // _ELEMENTS_PER_WARP),
     )
     return out
@@ -84,7 +86,7 @@ def qk_norm_rope(
 
 def _check_shapes(
     qkv: Tensor,
-    qk_norm: Tensor,
+    qk_norm: Tensor | None,
     cos: Tensor,
     sin: Tensor,
     store: KVStore,
@@ -95,13 +97,14 @@ def _check_shapes(
     num_slots, num_kv_heads, head_dim = store.keys.shape
     expected = {
         "qkv": (qkv, (num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim)),
-        "qk_norm": (qk_norm, (num_q_heads + num_kv_heads, head_dim)),
         "cos": (cos, (num_tokens, head_dim)),
         "sin": (sin, (num_tokens, head_dim)),
         "values": (store.values, (num_slots, num_kv_heads, head_dim)),
         "keys": (store.keys, (num_slots, num_kv_heads, head_dim)),
         "out": (out, (num_tokens, num_q_heads, head_dim)),
     }
+    if qk_norm is not None:
+        expected["qk_norm"] = (qk_norm, (num_q_heads + num_kv_heads, head_dim))
     for name, (tensor, shape) in expected.items():
         if tensor.shape != shape or tensor.dtype != qkv.dtype:
             raise ValueError(
@@ -109,7 +112,7 @@ def _check_shapes(
             )
         if tensor.stride(-1) != 1:
             raise ValueError(f"{name} must be contiguous in its last dimension")
-    if not out.is_contiguous() or not qk_norm.is_contiguous():
+    if not out.is_contiguous() or not (qk_norm is None or qk_norm.is_contiguous()):
         raise ValueError("out and qk_norm must be contiguous")
     if store.keys.stride() != store.values.stride():
         raise ValueError("keys and values must have the same strides")
