@@ -50,14 +50,16 @@ def observe_decoding(
     """Serve `workload` by policy baseline and record every masked position of every decode step.
 
     `point` gives everything else; its policy must be baseline, under which all positions reach all
-    layers, and the model must have two layers or more (UsageError). The tokens are those of a run
-    without observation; the times of the run record include the observing. Raises ArithmeticError
-    where confidences are no numbers.
+    layers, and the model must have two layers or more and logits that are not shifted (UsageError).
+    The tokens are those of a run without observation; the times of the run record include the
+    observing. Raises ArithmeticError where confidences are no numbers.
     """
     if point.decode.policy != "baseline":
         raise UsageError("--policy", point.decode.policy, "baseline (nothing is evicted)")
     if model.spec.num_layers < 2:
         raise UsageError("--model", model.spec.name, "models with at least 2 layers")
+    if model.spec.shifted_logits:  # a position's importance is not that of the row that decodes it
+        raise UsageError("--model", model.spec.name, "models whose logits are not shifted")
     shown = _ShowingModel(model)
     executors: list[_ObservingExecutor] = []
 

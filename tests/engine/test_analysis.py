@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from engine_serving import make_point, make_requests, make_workload, random_model, serve
+from qwen2_reference import build_qwen2, qwen2_model
 from torch import Tensor
 
 from focus_bench.core.decodability import DecodabilityRecords
@@ -125,6 +126,8 @@ def test_what_cannot_be_observed_is_refused_by_name() -> None:
     workload = make_workload(make_requests([5], 6))
     with pytest.raises(UsageError, match="--policy"):
         observe_decoding(random_model(), make_point("focus"), workload)
+    with pytest.raises(UsageError, match="'qwen2-reference'.*not shifted"):
+        observe_decoding(qwen2_model(build_qwen2()), make_point("baseline"), workload)
     with pytest.raises(UsageError, match="at least 2 layers"):
         observe_decoding(random_model(num_layers=1), make_point("baseline"), workload)
 
