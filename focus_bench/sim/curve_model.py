@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from focus_bench.core.calibration import dimensions_of
 from focus_bench.core.costs import DecodeShape, IntArray, PrefillShape, StepShape
+from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import CURVES, TABLE_TOKENS, GpuCalibration
@@ -106,6 +107,14 @@ class CurveModel:
     _memo: dict[tuple[str, float, float, float], float] = field(
         default_factory=dict, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        if self.spec.experts is not None:
+            raise UsageError(
+                "--gpu",
+                f"operations measured on {self.calibration.device}",
+                f"a data sheet ({self.spec.name} has experts, whose products nothing measured yet)",
+            )
 
     @property
     def label(self) -> str:

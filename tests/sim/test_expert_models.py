@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from gpu_calibration_cases import make_calibration
 
 from focus_bench.core.calibration import CalibrationSamples, dimensions_of, samples_of
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
@@ -12,6 +13,7 @@ from focus_bench.core.expert_load import ExpertLoad
 from focus_bench.core.hardware import get_hardware
 from focus_bench.core.model_spec import PRESETS, ModelSpec
 from focus_bench.sim.calibration import Profile, ProfileModel
+from focus_bench.sim.curve_model import CurveModel, StepCapacity
 from focus_bench.sim.roofline import RooflineModel
 
 MINI = PRESETS["llada2-mini"]
@@ -82,6 +84,13 @@ def test_profiles_are_not_carried_over_to_other_models_with_experts() -> None:
     for measured in ("sdar-8b", "llada2-flash"):
         with pytest.raises(UsageError, match=r"--gpu: 'measured'.*measured on llada2-mini"):
             ProfileModel(spec=MINI, profile=profile_of(PRESETS[measured]))
+
+
+def test_measured_operations_do_not_know_experts() -> None:
+    calibration, capacity = make_calibration(), StepCapacity(max_rows=8, block_length=32)
+    CurveModel(spec=PRESETS["sdar-4b"], calibration=calibration, capacity=capacity)
+    with pytest.raises(UsageError, match=r"--gpu: 'operations measured on NVIDIA H200'.*llada2"):
+        CurveModel(spec=MINI, calibration=calibration, capacity=capacity)
 
 
 def test_time_of_products_scales_with_the_channels_of_one_token() -> None:
