@@ -1,11 +1,9 @@
 """Models with experts under every policy: the same code, the same promises as for dense ones."""
 
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 import torch
-from decision_margins import DRAW_MARGIN
 from engine_serving import (
     BATCH_INDEPENDENT_POLICIES,
     alone,
@@ -16,11 +14,8 @@ from engine_serving import (
 )
 from moe_reference import build_glm4_moe, build_qwen3_moe, moe_model
 from recompute_reference import decode_without_cache
-from torch import Tensor
 
 from focus_bench.core.config import POLICY_NAMES
-from focus_bench.core.expert_spec import ExpertSpec
-from focus_bench.engine.models import experts as expert_layer
 from focus_bench.engine.models.moe import MoeModel
 from focus_bench.engine.runner import run_point
 
@@ -37,38 +32,6 @@ def sdar_moe() -> MoeModel:
 
 
 MODELS = {"llada2": llada2, "sdar-moe": sdar_moe}
-
-
-@pytest.fixture
-def decisive_routes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails a test in which the choice of an expert or of a group was a near-tie."""
-    gaps: list[float] = []
-    route = expert_layer.route
-
-    def gap(scores: Tensor, count: int) -> None:
-        best = scores.sort(dim=-1, descending=True).values
-        if len(scores) and count < scores.shape[-1]:
-            gaps.append(float((best[:, count - 1] - best[:, count]).min()))
-
-    def probed(
-        x: Tensor, router: Tensor, bias: Tensor | None, spec: ExpertSpec
-    ) -> tuple[Tensor, Tensor]:
-        logits = x @ router.t()
-        scores = logits.sigmoid() if spec.router == "sigmoid" else logits  # the same order
-        scores = scores if bias is None else scores + bias
-        groups = scores.view(len(x), spec.num_groups, spec.group_size)
-        quality = groups.topk(2, dim=-1).values.sum(dim=-1)
-        gap(quality, spec.num_kept_groups)
-        best = quality.topk(spec.num_kept_groups, dim=-1).indices
-        gap(groups[torch.arange(len(x))[:, None], best].flatten(1), spec.experts_per_token)
-        return route(x, router, bias, spec)
-
-    monkeypatch.setattr(expert_layer, "route", probed)
-    yield
-    assert gaps
-    assert min(gaps) > DRAW_MARGIN, "near-tie of experts, pick another seed"
-
-
 every_policy = pytest.mark.parametrize("policy", BATCH_INDEPENDENT_POLICIES)
 both_models = pytest.mark.parametrize("name", MODELS)
 
