@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from focus_bench.bench.defaults import DEFAULT_POLICIES
+from focus_bench.bench.defaults import DEFAULT_BATCH_SIZES, DEFAULT_POLICIES
 from focus_bench.bench.sweep import Axes, expand
 from focus_bench.cli.eval_options import EvalFlags
 from focus_bench.cli.options import DeviceFlags, ModelFlags, SamplingFlags
@@ -101,7 +101,9 @@ def axes_of(
         models=comma_list("--model", flags.model, str, "names"),
         datasets=datasets,
         block_lengths=block_lengths,
-        batch_sizes=comma_list("--batch-size", flags.batch_size, int, "whole numbers"),
+        batch_sizes=DEFAULT_BATCH_SIZES
+        if flags.batch_size is None
+        else comma_list("--batch-size", flags.batch_size, int, "whole numbers"),
         alphas=comma_list("--alpha", flags.alpha, float, "numbers"),
         thresholds=comma_list("--threshold", flags.threshold, float, "numbers"),
         strategies=comma_list("--unmasking-strategy", flags.unmasking_strategy, str, "names"),

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from focus_bench.api.prediction import Target
     from focus_bench.cli.sweeps import Campaign
     from focus_bench.core.config import EngineConfig, PointConfig
+    from focus_bench.report.folder import ResultFolder
 
 
 @takes(SimulateFlags)
@@ -19,15 +20,43 @@ def command(flags: SimulateFlags) -> int:
     from focus_bench.cli.plan import show_plan
     from focus_bench.cli.points import points_from_flags
     from focus_bench.cli.sweeps import run_campaigns
+    from focus_bench.cli.what_if import with_default_sweep, with_full_batches
 
+    if flags.what_if:
+        flags = with_default_sweep(flags)
     points = points_from_flags(flags, simulated=True)
+    if flags.what_if:
+        points = with_full_batches(points)
     for point in points:
         check_can_simulate(point)
     campaigns = _campaigns(flags, points)
     workloads = WorkloadCache()
     if flags.dry_run:
         return show_plan(campaigns, flags, workloads)
-    return run_campaigns(campaigns, command="simulate", flags=flags, workloads=workloads)
+    return run_campaigns(
+        campaigns,
+        command="simulate",
+        flags=flags,
+        workloads=workloads,
+        show=lambda folder: _show(folder, flags),
+    )
+
+
+def _show(folder: "ResultFolder", flags: SimulateFlags) -> None:
+    """The table of results and hardware side by side; or, with --what-if, what it found."""
+    from focus_bench.cli.sweeps import show_end, show_results
+    from focus_bench.cli.what_if import show_what_if
+    from focus_bench.report.console import make_console
+    from focus_bench.report.what_if import hardware_table
+
+    if flags.what_if:
+        show_what_if(folder, quiet=flags.quiet)
+        show_end(folder, quiet=flags.quiet, perfetto=flags.perfetto)
+        return
+    show_results(folder, quiet=flags.quiet, perfetto=flags.perfetto)
+    beside = hardware_table(folder.results)
+    if beside is not None:
+        make_console(quiet=flags.quiet).print(beside)
 
 
 def _campaigns(flags: SimulateFlags, points: "tuple[PointConfig, ...]") -> "list[Campaign]":
@@ -42,15 +71,14 @@ def _campaigns(flags: SimulateFlags, points: "tuple[PointConfig, ...]") -> "list
 
 
 def _targets(flags: SimulateFlags, engine: "EngineConfig") -> "list[Target]":
-    from focus_bench.api.prediction import find_target, target_of_profile
+    from focus_bench.api.prediction import find_target, target_of_file
     from focus_bench.api.profiles import CPU
     from focus_bench.cli.points import comma_list
     from focus_bench.core.errors import UsageError
-    from focus_bench.sim.calibration import load_profile
 
     if flags.profile is None:
         names = comma_list("--gpu", flags.gpu or CPU, str, "names")
         return [find_target(name, engine) for name in dict.fromkeys(names)]
     if flags.gpu is not None:
         raise UsageError("--profile", str(flags.profile), "--profile or --gpu, not both")
-    return [target_of_profile(load_profile(flags.profile))]
+    return [target_of_file(flags.profile)]

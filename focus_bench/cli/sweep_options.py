@@ -93,9 +93,14 @@ class PointFlags(OutputFlags, DecodingFlags, WorkloadFlags, ModelFlags, Sampling
             "acceptance).",
         ),
     ] = True
-    batch_size: A[str, flag(SCHEDULING, "Most requests in a batch (comma list).")] = ",".join(
-        map(str, DEFAULT_BATCH_SIZES)
-    )
+    batch_size: A[
+        str | None,
+        flag(
+            SCHEDULING,
+            "Most requests in a batch (comma list).",
+            shown=",".join(map(str, DEFAULT_BATCH_SIZES)),
+        ),
+    ] = None
     scheduler: A[
         str, flag(SCHEDULING, "continuous, or static: no admission until the batch ends.")
     ] = "continuous"
@@ -171,3 +176,14 @@ class SimulateFlags(PointFlags):
         Path | None,
         flag(PREDICTION, "Cost profile that calibrate wrote, instead of --gpu.", shown="none"),
     ] = None
+    what_if: A[
+        bool,
+        switch(
+            "--what-if",
+            PREDICTION,
+            "Sweep batch sizes and mark where each policy starts to pay and where the baseline "
+            "becomes compute-bound, with a roofline plot; by default baseline, focus and ideal at "
+            "batch 1, 2, 4, ... 256. Each batch has 8 requests for each of its places, whatever "
+            "--num-prompts.",
+        ),
+    ] = False

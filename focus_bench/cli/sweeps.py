@@ -255,9 +255,14 @@ def _label(campaign: Campaign, point: PointConfig) -> str:
 
 
 def show_results(folder: ResultFolder, *, quiet: bool, perfetto: Path | None) -> None:
-    """The table of results, what failed, and where everything lies."""
+    """The table of results, then `show_end`."""
+    make_console(quiet=quiet).print(results_table(folder.results))
+    show_end(folder, quiet=quiet, perfetto=perfetto)
+
+
+def show_end(folder: ResultFolder, *, quiet: bool, perfetto: Path | None) -> None:
+    """What failed and where everything lies, traces included, which are written now."""
     console = make_console(quiet=quiet)
-    console.print(results_table(folder.results))
     for table in (failures_table(folder.results), failed_points_table(folder.failures)):
         if table is not None:
             console.print(table)

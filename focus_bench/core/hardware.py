@@ -106,5 +106,9 @@ def get_hardware(name: str) -> Hardware:
 
 
 def sheet_of_device(name: str) -> Hardware | None:
-    """The entry of a device by PyTorch's name for it or by the entry's own; None without one."""
-    return HARDWARE.get(SHEET_OF_DEVICE.get(name, name))
+    """The entry of a device by PyTorch's name for it or by the entry's own; None without one.
+
+    What stands behind a "+" is an assumption about the host, not the device.
+    """
+    device = name.partition("+")[0]
+    return HARDWARE.get(SHEET_OF_DEVICE.get(device, device))

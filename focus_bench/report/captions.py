@@ -3,6 +3,7 @@
 Knows comparisons and their notes, no layout.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,11 @@ def captions(pairs: Sequence[Comparison]) -> Captions:
         for row in sorted({row for row, _ in where}) if is_new else ():
             marks[row].append(str(number))
     return Captions(lines=tuple(lines), marks=tuple(",".join(m) for m in marks))
+
+
+def plain_lines(pairs: Sequence[Comparison]) -> tuple[str, ...]:
+    """The lines without their numbers, each once: for outputs whose rows carry none."""
+    return tuple(dict.fromkeys(re.sub(r"^\[\d+\] ", "", line) for line in captions(pairs).lines))
 
 
 def data_line(provenance: Provenance) -> str:

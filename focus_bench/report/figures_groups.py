@@ -32,6 +32,7 @@ _NAMES = {
     "acceptance.kind": "acceptance",
 }
 _VARIANT_MARKERS = "<p>h8"  # none of them is a policy's own
+NUM_PROMPTS = "workload.num_prompts"
 BATCH, BLOCK_LENGTH, ALPHA = "scheduler.batch_size", "decode.block_length", "decode.alpha"
 
 
@@ -132,10 +133,14 @@ def plotted(results: Sequence[PointResult]) -> tuple[Plotted, ...]:
 
 
 def facets(points: Sequence[Plotted], *free: str) -> tuple[Facet, ...]:
-    """Groups of points that differ only in their series and in the settings named `free`."""
+    """Groups of points that differ only in their series and in the settings named `free`.
+
+    A number of requests that goes with the batch size separates nothing that the batch does not.
+    """
+    loose = (*free, NUM_PROMPTS) if BATCH in free and _goes_with_batch(points) else free
     groups: dict[tuple[tuple[str, str], ...], list[Plotted]] = {}
     for point in points:
-        key = tuple((k, v) for k, v in point.settings.items() if k not in free)
+        key = tuple((k, v) for k, v in point.settings.items() if k not in loose)
         groups.setdefault(key, []).append(point)
     keys = [dict(key) for key in groups]
     varying = _telling(keys)
@@ -147,6 +152,13 @@ def facets(points: Sequence[Plotted], *free: str) -> tuple[Facet, ...]:
         for key, group in zip(keys, groups.values(), strict=True)
     ]
     return tuple(sorted(named, key=lambda facet: _natural(facet.title)))
+
+
+def _goes_with_batch(points: Sequence[Plotted]) -> bool:
+    counts: dict[str, set[str]] = {}
+    for point in points:
+        counts.setdefault(point.settings[BATCH], set()).add(point.settings[NUM_PROMPTS])
+    return all(len(of_batch) == 1 for of_batch in counts.values())
 
 
 def _telling(keys: Sequence[dict[str, str]]) -> list[str]:

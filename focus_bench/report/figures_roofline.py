@@ -4,6 +4,7 @@ FLOPs and bytes are those of core.costs (Williams et al. 2009 for the figure); d
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_folder import resolve_model, spec_on_device
 from focus_bench.core.model_spec import ModelSpec
+from focus_bench.report.compare import FOR
 from focus_bench.report.figures_groups import BATCH, Plotted, facets, series_of
 from focus_bench.report.figures_panels import (
     AbsentFigure,
@@ -27,33 +29,72 @@ _STEPS = 64  # of one point, evenly spread, whose cost is counted
 _COLUMN = {name: place for place, name in enumerate(STEP_COLUMNS)}
 
 
-def roofline(points: Sequence[Plotted], steps: Mapping[Key, FloatArray]) -> Figure | AbsentFigure:
-    """Attained FLOP/s of the decode forwards against their FLOP per byte."""
-    title = "Roofline of decoding"
-    placed: dict[Key, tuple[float, float]] = {}
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A point's decode forwards (layers and head, without prefill and host) in a roofline.
+
+    `intensity`: FLOP for each byte that a fused implementation must move; `rate`: FLOP/s attained.
+    """
+
+    intensity: float
+    rate: float
+
+
+def places(points: Sequence[Plotted], steps: Mapping[Key, FloatArray]) -> dict[Key, Place]:
+    """Where points stand, by key; without those of which nothing is known."""
+    found: dict[Key, Place] = {}
     for point in points:
         rows = steps.get(point.result.key)
         place = None if rows is None else _place(point, rows)
         if place is not None:
-            placed[point.result.key] = place
+            found[point.result.key] = place
+    return found
+
+
+def sheet_of(point: Plotted) -> Hardware | None:
+    """The data sheet of the hardware that a point was measured on or is predicted for."""
+    named = sheet_of_device(point.settings["hardware"])
+    if named is not None:
+        return named
+    return sheet_of_device(point.result.settings.get(f"{FOR}device", ""))
+
+
+def ridge_of(sheet: Hardware) -> float:
+    """FLOP per byte at which a data sheet's memory and compute limits meet."""
+    return sheet.dense_16bit_flops / sheet.memory_bandwidth
+
+
+def roofline(
+    points: Sequence[Plotted],
+    steps: Mapping[Key, FloatArray],
+    *,
+    marks: Mapping[Key, str] | None = None,
+) -> Figure | AbsentFigure:
+    """Attained FLOP/s of the decode forwards against their FLOP per byte; `marks`: words beside
+    single points, by key.
+    """
+    title = "Roofline of decoding"
+    words = marks or {}
+    placed = places(points, steps)
     if not placed:
         reason = "no steps.csv of a model whose shape is known lies beside the results"
         return AbsentFigure(title=title, reason=reason)
     known = [p for p in points if p.result.key in placed]
     panels: list[Panel] = []
     for facet in facets(known, BATCH):
-        sheet = sheet_of_device(facet.members[0].settings["hardware"])
+        sheet = sheet_of(facet.members[0])
         lines = []
         for (name, _), group in series_of(facet.members).items():
-            x, y = zip(*(placed[p.result.key] for p in group), strict=True)
-            names = [*("" for _ in group[1:]), name]
+            own = [placed[p.result.key] for p in group]
+            said = [words.get(p.result.key, "") for p in group]
+            names = [*said[:-1], f"{name}: {said[-1]}" if said[-1] else name]
             lines.append(
                 Series(
                     label=name,
                     role=group[0].sign.role,
                     marker=group[0].marker,
-                    x=x,
-                    y=y,
+                    x=tuple(place.intensity for place in own),
+                    y=tuple(place.rate for place in own),
                     is_predicted=group[0].is_predicted,
                     names=tuple(names),
                 )
@@ -88,19 +129,11 @@ def roofline(points: Sequence[Plotted], steps: Mapping[Key, FloatArray]) -> Figu
 
 
 def _nameless(series: Series) -> Series:
-    return Series(
-        label=series.label,
-        role=series.role,
-        marker=series.marker,
-        x=series.x,
-        y=series.y,
-        is_predicted=series.is_predicted,
-        names=("",) * len(series.x),
-    )
+    return replace(series, names=("",) * len(series.x))
 
 
-def _place(point: Plotted, rows: FloatArray) -> tuple[float, float] | None:
-    """(FLOP per byte, FLOP/s) of a point's decode forwards; None where nothing is known of them."""
+def _place(point: Plotted, rows: FloatArray) -> Place | None:
+    """From the rows of a point's steps; None where nothing is known of them."""
     try:
         spec = _spec(point)
     except UsageError:
@@ -116,7 +149,9 @@ def _place(point: Plotted, rows: FloatArray) -> tuple[float, float] | None:
         moved += total_bytes(ops)
         parts = ("prefill_s", "swap_s", "host_s")
         seconds += row[_COLUMN["duration_s"]] - sum(row[_COLUMN[part]] for part in parts)
-    return (flops / moved, flops / seconds) if moved > 0 and seconds > 0 else None
+    if not moved > 0 or not seconds > 0:
+        return None
+    return Place(intensity=flops / moved, rate=flops / seconds)
 
 
 def _spec(point: Plotted) -> ModelSpec:
@@ -155,7 +190,7 @@ def _spread(total: int, parts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]
 
 def _roof(sheet: Hardware, intensities: Sequence[float]) -> tuple[Guide, ...]:
     """The part of the data sheet's roof above the points."""
-    ridge = sheet.dense_16bit_flops / sheet.memory_bandwidth
+    ridge = ridge_of(sheet)
     low, high = 0.6 * min(intensities), 1.6 * max(intensities)
     memory = f"{sheet.memory_bandwidth / 1e12:.3g} TB/s"
     compute = f"{sheet.dense_16bit_flops / 1e12:.4g} TFLOP/s"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from focus_bench.core.config import PointConfig
 from focus_bench.report import formats
-from focus_bench.report.captions import captions
+from focus_bench.report.captions import plain_lines
 from focus_bench.report.compare import pair_results
 from focus_bench.report.distribution import ratio
 from focus_bench.report.export import Cell
@@ -132,11 +132,7 @@ def basis_lines(results: Sequence[PointResult]) -> list[str]:
         f"requests, at most {r.point.workload.max_new_tokens:,} new tokens"
         for r in results
     )
-    lines = captions(pair_results(results)).lines
-    return [
-        *said,
-        *dict.fromkeys(line.partition("] ")[2] if line[0] == "[" else line for line in lines),
-    ]
+    return [*said, *plain_lines(pair_results(results))]
 
 
 def _name_columns(rows: Sequence[SpeedRow]) -> list[PaperColumn]:
