@@ -51,6 +51,8 @@ class ExpertSpec:
             )
         if self.num_groups > 1 and self.group_size < 2:
             raise UsageError("model num_groups", self.num_groups, "groups of at least 2 experts")
+        if self.router == "softmax" and (self.num_groups > 1 or self.has_router_bias):
+            raise UsageError("model router", self.router, "sigmoid (with groups or a bias)")
         reachable = self.num_kept_groups * self.group_size
         check_range("model experts_per_token", self.experts_per_token, low=1, high=reachable)
         check_range("model routed_scale", self.routed_scale, low=0.0, low_open=True)

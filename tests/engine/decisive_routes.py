@@ -26,7 +26,7 @@ def decisive_routes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         x: Tensor, router: Tensor, bias: Tensor | None, spec: ExpertSpec
     ) -> tuple[Tensor, Tensor]:
         logits = x @ router.t()
-        scores = logits.sigmoid() if spec.router == "sigmoid" else logits  # the same order
+        scores = logits.sigmoid() if spec.router == "sigmoid" else logits
         scores = scores if bias is None else scores + bias
         groups = scores.view(len(x), spec.num_groups, spec.group_size)
         quality = groups.topk(2, dim=-1).values.sum(dim=-1)

@@ -56,12 +56,17 @@ def route(
     """The experts [T, k] (int64, best first) of x [T, h] and their weights [T, k] (float32).
 
     In float32 throughout, since 16 bits would change the choice; equal scores go to the lower id.
-    Softmax: Qwen3-MoE. Sigmoid with groups: LLaDA2.0 (as DeepSeek-V3): the bias moves the choice
-    only; a group is as good as its two best experts together.
+    Softmax (Qwen3-MoE): the largest logits, which never fall together as their probabilities can.
+    Sigmoid with groups (LLaDA2.0, as DeepSeek-V3): the bias moves the choice only; a group is as
+    good as its two best experts together.
     """
     logits = functional.linear(x.float(), router.float())
-    probabilities = logits.sigmoid() if spec.router == "sigmoid" else logits.softmax(dim=-1)
-    scores = probabilities if bias is None else probabilities + bias
+    if spec.router == "softmax":
+        probabilities, scores = logits.softmax(dim=-1), logits
+    else:
+        # Rounded correctly, by way of float64, so that near-ties fall alike on every device.
+        probabilities = logits.double().sigmoid().float()
+        scores = probabilities if bias is None else probabilities + bias
     if spec.num_kept_groups < spec.num_groups:
         scores = _best_groups_only(scores, spec)
     chosen = _best(scores, spec.experts_per_token)
