@@ -126,7 +126,7 @@ def test_what_cannot_be_observed_is_refused_by_name() -> None:
     workload = make_workload(make_requests([5], 6))
     with pytest.raises(UsageError, match="--policy"):
         observe_decoding(random_model(), make_point("focus"), workload)
-    with pytest.raises(UsageError, match="'qwen2-reference'.*not shifted"):
+    with pytest.raises(UsageError, match=r"'qwen2-reference'.*not shifted"):
         observe_decoding(qwen2_model(build_qwen2()), make_point("baseline"), workload)
     with pytest.raises(UsageError, match="at least 2 layers"):
         observe_decoding(random_model(num_layers=1), make_point("baseline"), workload)
