@@ -13,7 +13,6 @@ from focus_bench.api.host_profiles import HostBoundModel, HostProfile
 from focus_bench.api.points import load_workload
 from focus_bench.api.profiles import CPU, cpu_profile_of
 from focus_bench.bench.defaults import acceptance_for, importance_for
-from focus_bench.bench.workload_cache import WorkloadCache
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import HARDWARE, SHEET_OF_DEVICE, Hardware, sheet_of_device
@@ -102,7 +101,7 @@ class Target:
             num_pages = pages_wanted(point, workload)
         else:
             num_pages = pages_of_engine(point, workload, spec, self.hardware)
-        model = self._model(point, workload, spec, num_pages)
+        model = self.cost_model(point, workload, spec, num_pages)
         host = self.host
         asked = Prediction(
             point=point,
@@ -117,9 +116,12 @@ class Target:
         device = {f"{FOR}{name}": value for name, value in self.device_facts.items()}
         return dataclasses.replace(record, settings={**record.settings, **device})
 
-    def _model(
+    def cost_model(
         self, point: PointConfig, workload: Workload, spec: ModelSpec, num_pages: int
     ) -> "CostModel":
+        """The time model of `spec` there, with `num_pages` KV pages. Raises UsageError for a model
+        with experts on a GPU that only its measured operations describe.
+        """
         from focus_bench.sim.calibration import ProfileModel
         from focus_bench.sim.curve_model import StepCapacity
         from focus_bench.sim.roofline import RooflineModel
@@ -279,43 +281,20 @@ def simulate(
     )
 
 
-def compare(folder: Path | str, *, hardware: str | None = None) -> "tuple[Comparison, ...]":
+def compare(
+    folder: Path | str, *, hardware: str | None = None, points: Path | str | None = None
+) -> "tuple[Comparison, ...]":
     """Each measured point of a result folder beside a prediction of it, made now.
 
     The prediction knows the point's configuration, its workload and, where a model decided, its
     decode trace; none of its measured figures. A point that needs a trace and has none stands
-    alone. `hardware` None: the device that measured. Raises UsageError for a folder without
-    measurements, or whose data are not those of then.
+    alone. `hardware` None: the device that measured. `points`: a file of the points that count (see
+    report.points_file). Raises UsageError for a folder without measurements, for points of the file
+    that were not measured, or data that are not those of then.
     """
-    from focus_bench.report.compare import pair_results
-    from focus_bench.report.folder import load_folder
-    from focus_bench.report.results import result_of
+    from focus_bench.api.comparison import compare_folder
 
-    path = Path(folder)
-    measured = [r for r in load_folder(path).results if r.source == "measured"]
-    if not measured:
-        raise UsageError("result folder", str(folder), "a folder with measured points")
-    cache = WorkloadCache()
-    predicted = []
-    for result in measured:
-        point = result.point
-        trace_file = trace_file_of(path, point)
-        if needs_trace(point) and not trace_file.is_file():
-            continue
-        workload = cache.of(point)
-        if workload.provenance.sha256 != result.provenance.sha256:
-            raise UsageError(
-                "data",
-                f"{workload.provenance.path} with SHA-256 {workload.provenance.sha256}",
-                f"the file that was measured, with SHA-256 {result.provenance.sha256}",
-            )
-        target = find_target(hardware or hardware_of_device(result.hardware), point.engine)
-        simulated = replaying(point, trace_file) if needs_trace(point) else point
-        record = target.predict(simulated, workload, interval=True)
-        predicted.append(
-            result_of(point, record, provenance=workload.provenance, hardware=target.name)
-        )
-    return pair_results([*measured, *predicted])
+    return compare_folder(Path(folder), hardware=hardware, points=points).pairs
 
 
 def trace_file_of(folder: Path, point: PointConfig) -> Path:

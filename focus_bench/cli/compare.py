@@ -15,23 +15,47 @@ def command(
             show_default="the device that measured",
         ),
     ] = None,
+    points: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON file of the points that count, written before anything was calibrated.",
+            show_default="all",
+        ),
+    ] = None,
     csv: Annotated[
         Path | None,
         typer.Option(help="Also write every figure to this CSV file.", show_default="none"),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also draw predicted against measured throughput (.png, .svg or .pdf).",
+            show_default="none",
+        ),
+    ] = None,
 ) -> int:
     """Predict the measured points of FOLDER from their configurations, and show the errors."""
-    from focus_bench.api.prediction import compare
+    from focus_bench.api.comparison import compare_folder
     from focus_bench.cli.paths import check_writable
     from focus_bench.report.atomic import write_atomic
     from focus_bench.report.compare import comparison_csv
     from focus_bench.report.console import make_console
+    from focus_bench.report.figures_predicted import check_plot_name, write_predicted_plot
+    from focus_bench.report.judgement import causes_table, errors_by_policy_table
     from focus_bench.report.tables import comparison_table
 
     check_writable("--csv", csv)
-    pairs = compare(folder, hardware=gpu)
+    check_writable("--plot", plot)
+    if plot is not None:
+        check_plot_name(plot)
+    compared = compare_folder(folder, hardware=gpu, points=points)
+    pairs = compared.pairs
     console = make_console()
     console.print(comparison_table([result for pair in pairs for result in pair.results]))
+    console.print(errors_by_policy_table(pairs))
+    causes = causes_table(compared.causes)
+    if causes is not None:
+        console.print(causes)
     for pair in pairs:
         if pair.measured is not None and pair.predicted is None:
             console.print(
@@ -41,4 +65,6 @@ def command(
             )
     if csv is not None:
         write_atomic(csv, comparison_csv(pairs))
+    if plot is not None:
+        console.print(f"{write_predicted_plot(pairs, plot)} points: {plot}", soft_wrap=True)
     return 0

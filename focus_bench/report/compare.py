@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from focus_bench.core.config import DecodeConfig, EngineConfig, ImportanceConfig, PointConfig
+from focus_bench.core.intervals import Interval, intervals_in
 from focus_bench.report.distribution import ratio
 from focus_bench.report.export import Cell, csv_text
 from focus_bench.report.metrics import PointMetrics
@@ -72,6 +73,48 @@ FIGURES = (
         name="processed_per_decoded", heading="proc./\ndec.", get=lambda m: m.processed_per_decoded
     ),
 )
+
+
+def _latency(name: str, percentile: str) -> Figure:
+    """A percentile of a latency that tables of errors show and main tables do not."""
+
+    def get(metrics: PointMetrics) -> float | None:
+        value: float | None = getattr(getattr(metrics, f"{name}_s"), percentile)
+        return value
+
+    return Figure(name=f"{name}_{percentile}_s", heading=f"{name.upper()}\n{percentile}", get=get)
+
+
+# All that a prediction is held against.
+JUDGED = (
+    *FIGURES,
+    *(_latency(name, "p90") for name in ("ttft", "tpot", "e2e")),
+    *(_latency(name, "p99") for name in ("ttft", "tpot", "e2e")),
+)
+
+
+def interval_of(pair: Comparison, figure: Figure) -> Interval | None:
+    """Where the prediction says that the figure lies; None if it does not say."""
+    return (
+        None if pair.predicted is None else intervals_in(pair.predicted.settings).get(figure.name)
+    )
+
+
+def coverage(pairs: Iterable[Comparison], figures: Iterable[Figure]) -> tuple[int, int]:
+    """Over all runs of all points and the figures: how many lie in the prediction's interval, and
+    how many there are.
+    """
+    figures = tuple(figures)
+    inside = count = 0
+    for pair in pairs:
+        for figure in figures:
+            interval = interval_of(pair, figure)
+            if interval is None or pair.measured is None:
+                continue
+            values = values_of(pair.measured, figure)
+            count += len(values)
+            inside += sum(interval.holds(value) for value in values)
+    return inside, count
 
 
 def spread_of(result: PointResult, figure: Figure) -> Spread:
@@ -211,6 +254,7 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
     header = (
         *("point_hash", "hardware", "policy", "model", "dataset", "batch_size", "block_length"),
         *("alpha", "threshold", "figure", "measured", "predicted", "error_percent"),
+        *("interval_low", "interval_high"),
         *("measured_runs", "measured_mean", "measured_cv_percent", "measured_half_width_percent"),
         *("measured_hardware", "hardware_differs", "notes"),
     )
@@ -221,7 +265,8 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
         point = pair.point
         notes = "; ".join(dict.fromkeys((*pair.measured.all_notes, *pair.predicted.all_notes)))
         differences = "; ".join(hardware_differences([pair])) or None
-        spreads = {figure.name: spread_of(pair.measured, figure) for figure in FIGURES}
+        spreads = {figure.name: spread_of(pair.measured, figure) for figure in JUDGED}
+        intervals = {figure.name: interval_of(pair, figure) for figure in JUDGED}
         rows += [
             (
                 point.hash(),
@@ -237,6 +282,7 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
                 figure.get(pair.measured.metrics),
                 figure.get(pair.predicted.metrics),
                 error_percent(pair, figure),
+                *_ends(intervals[figure.name]),
                 spreads[figure.name].count,
                 spreads[figure.name].mean,
                 spreads[figure.name].cv_percent,
@@ -245,9 +291,13 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
                 differences,
                 notes,
             )
-            for figure in FIGURES
+            for figure in JUDGED
         ]
     return csv_text(header, rows)
+
+
+def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else (interval.low, interval.high)
 
 
 def _with_baselines(

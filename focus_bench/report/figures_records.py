@@ -22,6 +22,7 @@ LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 STEP_COLUMNS = (
     *("num_rows", "commit_rows", "evicting_rows", "fed_tokens", "kept_tokens", "masked_tokens"),
     *("context_tokens", "duration_s", "prefill_s", "swap_s", "host_s"),
+    *("prefill_tokens", "schedule_s"),
 )
 
 

@@ -20,9 +20,15 @@ def domain_of(shares: Shares) -> str:
 
 
 def domain_note(shares: Shares) -> str:
-    """The same in words, with the shares."""
-    dense, wide, outside = (round(100.0 * share) for share in shares)
-    return (
-        f"{domain_of(shares)}: {dense} % of the predicted time between measurements at most a "
-        f"factor 2 apart, {wide} % between wider ones, {outside} % beyond them"
-    )
+    """The same as a note of every output."""
+    return {
+        CALIBRATED: "costs calibrated",
+        INTERPOLATED: "costs interpolated between measurements more than a factor 2 apart",
+        EXTRAPOLATED: "costs extrapolated beyond what was measured",
+    }[domain_of(shares)]
+
+
+def shares_text(shares: Shares) -> str:
+    """The shares in percent, for the settings of a prediction."""
+    dense, wide, outside = (round(100.0 * share, 1) for share in shares)
+    return f"{dense} % calibrated, {wide} % interpolated, {outside} % extrapolated"

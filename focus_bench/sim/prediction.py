@@ -18,7 +18,7 @@ from focus_bench.scheduling.recorder import Recorder
 from focus_bench.sim.calibration import Profile, ProfileModel
 from focus_bench.sim.cost_model import CostModel
 from focus_bench.sim.curve_model import CurveModel
-from focus_bench.sim.domain import EXTRAPOLATED, Shares, domain_note, domain_of
+from focus_bench.sim.domain import EXTRAPOLATED, Shares, domain_note, domain_of, shares_text
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.intervals import ScaledModel, intervals_of
 from focus_bench.sim.simulate import simulate_point
@@ -56,8 +56,11 @@ def predict(
     """
     record = _simulated(asked, 1.0, on_progress)
     shares = _shares(asked, record)
-    settings = {DOMAIN: EXTRAPOLATED if shares is None else domain_of(shares)}
-    notes = () if shares is None else (domain_note(shares),)
+    settings: dict[str, str] = {DOMAIN: EXTRAPOLATED}
+    notes: tuple[str, ...] = ()
+    if shares is not None:
+        settings = {DOMAIN: domain_of(shares), f"{DOMAIN} by time": shares_text(shares)}
+        notes = (domain_note(shares),)
     uncertainty = _uncertainty(asked) if interval else None
     if uncertainty is not None:
         workload, scheduler = asked.workload, asked.point.scheduler

@@ -202,3 +202,45 @@ def test_data_that_changed_since_are_not_compared(
     data.write_text(f'{{"conversations": {turns}}}\n' * 4)
     assert main(["compare", str(folder)]) == 2
     assert "SHA-256" in capsys.readouterr().err
+
+
+def test_compare_judges_fixed_points_and_names_causes(
+    tmp_path: Path,
+    cache: Path,
+    measured: list[float],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    folder = tmp_path / "out"
+    arguments = [*RUN, "--policy", "baseline,focus", "--output-dir", str(folder)]
+    assert main([*arguments, "--num-runs", "2", "--predict"]) == 0
+    capsys.readouterr()
+    points, figures, plot = (tmp_path / name for name in ("p.json", "f.csv", "plot.svg"))
+    points.write_text('{"points": [{"decode.policy": "focus", "scheduler.batch_size": 2}]}')
+    flags = ["--points", str(points), "--csv", str(figures), "--plot", str(plot)]
+    assert main(["compare", str(folder), *flags]) == 0
+    out = capsys.readouterr().out
+    assert "causes of the error of throughput" in out
+    assert "1 points:" in out
+    assert plot.read_text().startswith("<?xml")
+    with figures.open(newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert {line["policy"] for line in lines} == {"focus"}
+    by_name = {line["figure"]: line for line in lines}
+    throughput = by_name["output_throughput"]
+    assert float(throughput["interval_low"]) < float(throughput["predicted"])
+    assert float(throughput["predicted"]) < float(throughput["interval_high"])
+    assert {"e2e_p90_s", "e2e_p99_s", "ttft_p99_s", "tpot_p90_s"} <= by_name.keys()
+    # With the run's seed the simulator takes the very steps: most of the error is in their cost.
+    rows_of_causes = out[out.index("causes of the error") :].splitlines()
+    (row,) = (line.split() for line in rows_of_causes if line.startswith("focus"))
+    cost, blocks, scheduling, total = (1.0 + float(cell) / 100.0 for cell in row[3:7])
+    assert blocks == 1.0
+    assert cost == pytest.approx(total, rel=0.2)
+    assert cost * scheduling == pytest.approx(total, rel=0.01)
+    points.write_text('{"points": [{"decode.policy": "ideal"}]}')
+    assert main(["compare", str(folder), "--points", str(points)]) == 2
+    assert "decode.policy ideal" in capsys.readouterr().err
+    assert main(["compare", str(folder), "--plot", str(tmp_path / "plot.txt")]) == 2
+    assert "NAME.svg" in capsys.readouterr().err

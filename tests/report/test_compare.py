@@ -11,10 +11,13 @@ import scipy.stats
 from report_samples import make_point, make_result
 
 from focus_bench.core.config import EngineConfig
+from focus_bench.core.intervals import Interval, interval_settings
 from focus_bench.report.compare import (
     FIGURES,
+    JUDGED,
     THROUGHPUT,
     comparison_csv,
+    coverage,
     error_by_policy,
     error_percent,
     error_summary,
@@ -195,9 +198,24 @@ def test_comparison_csv_is_tidy_and_names_what_it_rests_on():
         ]
     )
     rows = list(csv.DictReader(io.StringIO(comparison_csv(pairs))))
-    assert [row["figure"] for row in rows] == [figure.name for figure in FIGURES]
+    assert [row["figure"] for row in rows] == [figure.name for figure in JUDGED]
     assert {row["policy"] for row in rows} == {"focus"}
     assert rows[0]["error_percent"] == "0.0"
     assert rows[0]["hardware"] == "cpu"
     assert "dummy weights" in rows[0]["notes"]
     assert "extrapolated" in rows[0]["notes"]
+
+
+def test_intervals_of_a_prediction_and_the_runs_that_they_hold():
+    point = make_point()
+    runs = [make_result(point, output_tokens=n).metrics for n in (380, 400, 420)]
+    measured = dataclasses.replace(make_result(point, output_tokens=400), runs=tuple(runs))
+    low, high = runs[0].output_throughput, runs[1].output_throughput
+    settings = interval_settings({"output_throughput": Interval(low=low - 1e-3, high=high + 1e-3)})
+    predicted = dataclasses.replace(make_result(point, source="predicted"), settings=settings)
+    (pair,) = pair_results([measured, predicted])
+    assert coverage([pair], JUDGED) == (2, 3)
+    row = next(csv.DictReader(io.StringIO(comparison_csv([pair]))))
+    assert float(row["interval_low"]) == pytest.approx(low, rel=1e-3)
+    (alone,) = pair_results([measured])
+    assert coverage([alone], JUDGED) == (0, 0)

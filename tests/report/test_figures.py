@@ -242,7 +242,7 @@ def test_roofline_counts_what_alike_rows_cost() -> None:
     row = {
         "num_rows": 4, "commit_rows": 0, "evicting_rows": 4, "fed_tokens": 80, "kept_tokens": 40,
         "masked_tokens": 60, "context_tokens": 400, "duration_s": 0.5, "prefill_s": 0.125,
-        "swap_s": 0.0, "host_s": 0.125,
+        "swap_s": 0.0, "host_s": 0.125, "prefill_tokens": 0, "schedule_s": 0.0,
     }  # fmt: skip
     steps = np.array([[row[name] for name in STEP_COLUMNS]] * 3)
     (panel,) = filled(roofline(plotted([result]), {result.key: steps})).panels

@@ -16,7 +16,7 @@ from focus_bench.core.model_spec import PRESETS
 from focus_bench.core.op_curves import GpuCalibration
 from focus_bench.core.token_buckets import token_bucket
 from focus_bench.sim.curve_model import CurveModel, StepCapacity
-from focus_bench.sim.domain import domain_note, domain_of
+from focus_bench.sim.domain import domain_note, domain_of, shares_text
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.roofline import RooflineModel
 
@@ -244,7 +244,11 @@ def test_points_are_calibrated_interpolated_or_extrapolated() -> None:
         )
     sparse = shares(dataclasses.replace(whole, curves=curves))
     assert domain_of(sparse) == "interpolated"
-    assert domain_note(sparse).startswith("interpolated: ")
+    assert domain_note(sparse).startswith("costs interpolated")
+    assert (
+        shares_text((0.5, 0.25, 0.25))
+        == "50.0 % calibrated, 25.0 % interpolated, 25.0 % extrapolated"
+    )
 
 
 def test_beyond_the_curves_time_grows_with_the_work() -> None:
