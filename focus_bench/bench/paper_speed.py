@@ -35,7 +35,7 @@ _POSITIONS_PER_ROUND = 128  # LMDeploy: 4 forwards a round at B = 32, 2 at B = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """What a part spans. `datasets` empty: those that are asked for."""
+    """What a part spans. `datasets` empty, or data sets are read: those that are asked for."""
 
     title: str
     gpu: str = A100
@@ -122,7 +122,7 @@ def speed_settings(
     settings: dict[tuple[str, str, str], SpeedSetting] = {}
     for gpu, dataset, block_length, batch, alpha, policy in itertools.product(
         gpus or (span.gpu,),
-        span.datasets or setup.datasets,
+        setup.datasets if setup.tokenizer or not span.datasets else span.datasets,
         span.block_lengths,
         span.batches,
         span.alphas,

@@ -90,7 +90,8 @@ class PaperFlags:
         str,
         flag(
             _SPEED,
-            f"Data sets of the figures (comma list): {', '.join(DATASETS)}; the tables have all.",
+            f"Data sets of the figures (comma list): {', '.join(DATASETS)}; the tables have all "
+            "unless --tokenizer is given.",
         ),
     ] = DATASETS[0]
     tokenizer: A[

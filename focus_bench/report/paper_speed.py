@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from focus_bench.core.config import PointConfig
 from focus_bench.report import formats
-from focus_bench.report.captions import plain_lines
+from focus_bench.report.captions import data_line, plain_lines
 from focus_bench.report.compare import pair_results
 from focus_bench.report.distribution import ratio
 from focus_bench.report.export import Cell
@@ -132,7 +132,8 @@ def basis_lines(results: Sequence[PointResult]) -> list[str]:
         f"requests, at most {r.point.workload.max_new_tokens:,} new tokens"
         for r in results
     )
-    return [*said, *plain_lines(pair_results(results))]
+    data = dict.fromkeys(data_line(r.provenance) for r in results)
+    return [*said, *data, *plain_lines(pair_results(results))]
 
 
 def _name_columns(rows: Sequence[SpeedRow]) -> list[PaperColumn]:
