@@ -13,8 +13,8 @@ import torch
 from qwen3_reference import MASK_TOKEN_ID
 from recompute_reference import choose, find_end, predict
 from torch import Tensor
-from transformers import Qwen3ForCausalLM
-from transformers.models.qwen3.modeling_qwen3 import apply_rotary_pos_emb
+from transformers import PreTrainedModel
+from transformers.models.glm4_moe.modeling_glm4_moe import apply_rotary_pos_emb  # partial or whole
 
 from focus_bench.core.config import DecodeConfig
 from focus_bench.core.rng import stream_key, uniform
@@ -54,7 +54,7 @@ class StoreDecoder:
     """Decodes one prompt greedily under a policy."""
 
     def __init__(
-        self, model: Qwen3ForCausalLM, config: DecodeConfig, *, request_id: int = 0, seed: int = 0
+        self, model: PreTrainedModel, config: DecodeConfig, *, request_id: int = 0, seed: int = 0
     ) -> None:
         self.model = model
         self.config = config
@@ -283,5 +283,6 @@ class StoreDecoder:
                 scores = keys[:, head // group] @ query * module.self_attn.scaling
                 attended.append(torch.softmax(scores, dim=0) @ values[:, head // group])
             state = state + module.self_attn.o_proj(torch.cat(attended))
-            result[p] = state + module.mlp(module.post_attention_layernorm(state))
+            normed = module.post_attention_layernorm(state)
+            result[p] = state + module.mlp(normed[None, None])[0, 0]
         return result
