@@ -12,21 +12,25 @@ if TYPE_CHECKING:
     from focus_bench.report.estimates import PointEstimate
 
 
-def prediction_campaign(points: "tuple[PointConfig, ...]", target: "Target") -> Campaign:
-    """The points on one piece of hardware."""
+def prediction_campaign(
+    points: "tuple[PointConfig, ...]", target: "Target", *, interval: bool = False
+) -> Campaign:
+    """The points on one piece of hardware; `interval`: with intervals of their figures."""
     return Campaign(
         points=points,
         source="predicted",
         hardware=target.name,
-        run=_predict_on(target),
+        run=_predict_on(target, interval=interval),
         estimate=_estimate_on(target),
         basis=target.label,
     )
 
 
-def _predict_on(target: "Target") -> "Callable[[PointConfig, Workload, Sink], str]":
+def _predict_on(
+    target: "Target", *, interval: bool
+) -> "Callable[[PointConfig, Workload, Sink], str]":
     def run(point: "PointConfig", workload: "Workload", sink: Sink) -> str:
-        record = target.predict(point, workload, on_progress=sink.on_progress)
+        record = target.predict(point, workload, on_progress=sink.on_progress, interval=interval)
         return sink.describe(sink.store(point, workload, record, hardware=target.name))
 
     return run

@@ -47,6 +47,7 @@ def _show(folder: "ResultFolder", flags: SimulateFlags) -> None:
     from focus_bench.cli.sweeps import show_end, show_results
     from focus_bench.cli.what_if import show_what_if
     from focus_bench.report.console import make_console
+    from focus_bench.report.intervals_table import intervals_table
     from focus_bench.report.what_if import hardware_table
 
     if flags.what_if:
@@ -55,8 +56,9 @@ def _show(folder: "ResultFolder", flags: SimulateFlags) -> None:
         return
     show_results(folder, quiet=flags.quiet, perfetto=flags.perfetto)
     beside = hardware_table(folder.results)
-    if beside is not None:
-        make_console(quiet=flags.quiet).print(beside)
+    for table in (beside, intervals_table(folder.results)):
+        if table is not None:
+            make_console(quiet=flags.quiet).print(table)
 
 
 def _campaigns(flags: SimulateFlags, points: "tuple[PointConfig, ...]") -> "list[Campaign]":
@@ -66,7 +68,10 @@ def _campaigns(flags: SimulateFlags, points: "tuple[PointConfig, ...]") -> "list
     campaigns = []
     for engine in dict.fromkeys(point.engine for point in points):
         own = tuple(point for point in points if point.engine == engine)
-        campaigns += [prediction_campaign(own, target) for target in _targets(flags, engine)]
+        campaigns += [
+            prediction_campaign(own, target, interval=flags.interval)
+            for target in _targets(flags, engine)
+        ]
     return campaigns
 
 

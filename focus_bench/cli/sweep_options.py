@@ -176,6 +176,10 @@ class SimulateFlags(PointFlags):
         Path | None,
         flag(PREDICTION, "Cost profile that calibrate wrote, instead of --gpu.", shown="none"),
     ] = None
+    interval: A[
+        bool,
+        flag(PREDICTION, "Say where 90 % of runs would lie, if costs were calibrated."),
+    ] = True
     what_if: A[
         bool,
         switch(

@@ -10,6 +10,7 @@ from focus_bench.core.errors import UsageError
 
 LEVEL = 0.9  # share of runs whose figure an interval is to hold
 _PREFIX = "interval "
+DOMAIN = "domain"  # the setting in which a prediction says, in a word, what its costs rest on
 
 
 @dataclass(frozen=True, kw_only=True)

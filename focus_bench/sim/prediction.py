@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from focus_bench.core.config import PointConfig
-from focus_bench.core.intervals import interval_settings
+from focus_bench.core.intervals import DOMAIN, interval_settings
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
@@ -23,8 +23,6 @@ from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.intervals import ScaledModel, intervals_of
 from focus_bench.sim.simulate import simulate_point
 from focus_bench.sim.uncertainty import Uncertainty
-
-DOMAIN = "domain"  # the setting that holds one of the words of sim.domain
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import pytest
 
 from focus_bench.api.prediction import Target
 from focus_bench.cli.main import main
+from focus_bench.core.intervals import intervals_in
 from focus_bench.report.folder import load_folder
 
 SMALL = ["simulate", "--gpu", "h200", "--dataset", "synthetic"]
@@ -245,3 +246,24 @@ def test_no_command_but_those_that_run_a_model_loads_torch(tmp_path: Path) -> No
         assert b"\r" not in done.stdout + done.stderr
         assert b"focus" in done.stdout
     assert (folder / "run.json").is_file()
+
+
+def test_simulate_says_where_runs_would_lie_and_what_costs_rest_on(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["simulate", "--dataset", "synthetic", "--num-prompts", "4", "--max-new-tokens", "16"]
+    flags += ["--model", "dummy-tiny", "--gpu", "cpu", "--policy", "focus", "--batch-size", "4"]
+    assert main([*flags, "--output-dir", str(tmp_path / "with")]) == 0
+    out = capsys.readouterr().out
+    assert "where 90 % of runs would lie" in out
+    assert "calibrated" in out
+    (result,) = load_folder(tmp_path / "with").results
+    intervals = intervals_in(result.settings)
+    throughput = result.metrics.output_throughput
+    assert intervals["output_throughput"].low < throughput < intervals["output_throughput"].high
+    assert main([*flags, "--no-interval", "--output-dir", str(tmp_path / "without")]) == 0
+    assert "where 90 % of runs would lie" not in capsys.readouterr().out
+    (plain,) = load_folder(tmp_path / "without").results
+    assert plain.metrics == result.metrics
+    assert not intervals_in(plain.settings)
+    assert plain.settings["domain"] == "calibrated"
