@@ -149,7 +149,7 @@ class SpeedStudy:
                 gpus=self._gpus,
                 hardware_of=lambda gpu: self._targets[gpu].name,
                 result_of=result_of,
-                is_calibrated=all(t.profile is not None for t in self._targets.values()),
+                is_calibrated=all(t.profile or t.operations for t in self._targets.values()),
                 host_step_s=None if self._host is None else self._host.step_s,
                 is_host_fitted=self._host is not None and self.flags.host_step_ms is None,
                 lines=() if self._host is not None or part == "table5" else host_gap,
