@@ -18,8 +18,8 @@ from focus_bench.engine.models.decoder import AttentionWeights, DecoderModel
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights(AttentionWeights):
-    """One layer. `qkv_bias` [(Hq + 2 Hkv) D]: query, key and value biases; `gate_up` [2 d_ff, h] and
-    `down` [h, d_ff] are its SwiGLU feed-forward.
+    """One layer. `qkv_bias` [(Hq + 2 Hkv) D]: query, key and value biases; `gate_up` [2 d_ff, h]
+    and `down` [h, d_ff] are its SwiGLU feed-forward.
     """
 
     qkv_bias: Tensor
