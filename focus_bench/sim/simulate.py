@@ -95,13 +95,15 @@ def simulation_notes(
 def is_extrapolated(point: PointConfig, dynamics: DecodeDynamics | None = None) -> bool:
     """Whether synthetic decoding is used at a B, or by an evicting policy at an alpha, other than
     those that its parameters were fitted at; of a model's `dynamics`, also at another threshold.
+    They were fitted on whole blocks, so sub-blocks are beyond them too.
     """
     if dynamics is not None and point.decode.threshold != dynamics.threshold:
         return True
     policy = get_policy(point.decode.policy)
     uses_alpha = policy.adaptive or policy.eviction is EvictionKind.DYNAMIC
     other_alpha = uses_alpha and point.decode.alpha != PRESET_ALPHA
-    return point.decode.block_length != PRESET_BLOCK_LENGTH or other_alpha
+    other_blocks = point.decode.block_length != PRESET_BLOCK_LENGTH or policy.sub_block_length > 0
+    return other_blocks or other_alpha
 
 
 def pages_on_hardware(point: PointConfig, spec: ModelSpec, hardware: Hardware) -> int:

@@ -71,6 +71,15 @@ def test_synthetic_decoding_gives_the_engines_plans(
     assert (policy == "baseline") == all(c.fed % 12 == 0 for c in engine.counts)
 
 
+def test_synthetic_decoding_was_not_fitted_on_sub_blocks() -> None:
+    acceptance = AcceptanceConfig(kind="synthetic", mean=2.351, preset="sharegpt")
+    for policy, note in (("baseline", False), ("fast-dllm-v2", True)):
+        point = make_point(policy, acceptance=acceptance)
+        decode = dataclasses.replace(point.decode, block_length=32)
+        _, predicted = predict(dataclasses.replace(point, decode=decode))
+        assert ("extrapolated decode dynamics" in predicted.notes) == note
+
+
 @pytest.mark.parametrize(
     ("policy", "family", "num_pages"),
     [
