@@ -1,7 +1,7 @@
 """From predictions to the throughput parts of the paper: a table and a chart each. Runs nothing."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from focus_bench.bench.paper_parts import Part
 from focus_bench.bench.paper_speed import (
@@ -30,57 +30,60 @@ from focus_bench.report.results import PointResult
 _FITTED_FOR_FOCUS = ("sdar-8b", "sharegpt")
 
 
-def speed_part(
-    part: str,
-    setup: PaperSetup,
-    *,
-    gpus: Sequence[str],
-    hardware_of: Callable[[str], str],
-    result_of: Callable[[SpeedSetting], PointResult | None],
-    is_calibrated: bool,
-    host_step_s: float | None = None,
-    is_host_fitted: bool = False,
-    lines: Sequence[str] = (),
-) -> Part:
-    """One of SPEED_PARTS from what was predicted; `lines`: more to be said above the table.
+def _nothing_measured(setting: SpeedSetting) -> PointResult | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedFindings:
+    """What was predicted and measured of settings, and what the predictions rest on.
 
     `hardware_of` names what a GPU is called in results. `host_step_s`: of an assumed host profile;
     `is_host_fitted`: they came from the published throughput of the baseline at batch 1.
     """
-    rows = [
-        dataclasses.replace(row, host_step_s=host_step_s)
-        for row in _rows(part, setup, gpus, hardware_of, result_of, is_host_fitted)
-    ]
-    reasons = gap_reasons(part, setup, is_calibrated=is_calibrated)
+
+    result_of: Callable[[SpeedSetting], PointResult | None]
+    hardware_of: Callable[[str], str]
+    is_calibrated: bool
+    measured_of: Callable[[SpeedSetting], PointResult | None] = _nothing_measured
+    host_step_s: float | None = None
+    is_host_fitted: bool = False
+
+    def rows(self, part: str, settings: Sequence[SpeedSetting]) -> list[SpeedRow]:
+        """The settings of a part with everything that is known of them."""
+        baselines = {_place(s): self.result_of(s) for s in settings if _policy(s) == "baseline"}
+        return [
+            SpeedRow(
+                dataset=setting.dataset,
+                hardware=self.hardware_of(setting.gpu),
+                point=setting.point,
+                result=self.result_of(setting),
+                measured=self.measured_of(setting),
+                baseline=baselines.get(_place(setting)),
+                published=_published(part, setting),
+                fitted=_fitted(part, setting, self.is_host_fitted),
+                host_step_s=self.host_step_s,
+            )
+            for setting in settings
+        ]
+
+
+def speed_part(
+    part: str,
+    setup: PaperSetup,
+    findings: SpeedFindings,
+    *,
+    gpus: Sequence[str] = (),
+    lines: Sequence[str] = (),
+) -> Part:
+    """One of SPEED_PARTS; `gpus`: others than the paper's; `lines`: more to be said above."""
+    rows = findings.rows(part, speed_settings(part, setup, gpus=gpus))
+    reasons = gap_reasons(part, setup, is_calibrated=findings.is_calibrated)
     notes = [*_findings(part, rows), *reasons, *lines]
     table = speed_table(part, SPANS[part].title, rows, notes, model=setup.published_model)
     found = [row.result for row in rows if row.result is not None]
     footer = "; ".join((*basis_lines(found), f"published: {SOURCE}"))
     return Part(table=table, chart=_chart(part, rows, footer))
-
-
-def _rows(
-    part: str,
-    setup: PaperSetup,
-    gpus: Sequence[str],
-    hardware_of: Callable[[str], str],
-    result_of: Callable[[SpeedSetting], PointResult | None],
-    is_host_fitted: bool,
-) -> list[SpeedRow]:
-    settings = speed_settings(part, setup, gpus=gpus)
-    baselines = {_place(s): result_of(s) for s in settings if _policy(s) == "baseline"}
-    return [
-        SpeedRow(
-            dataset=setting.dataset,
-            hardware=hardware_of(setting.gpu),
-            point=setting.point,
-            result=result_of(setting),
-            baseline=baselines.get(_place(setting)),
-            published=_published(part, setting),
-            fitted=_fitted(part, setting, is_host_fitted),
-        )
-        for setting in settings
-    ]
 
 
 def _policy(setting: SpeedSetting) -> str:
@@ -206,16 +209,22 @@ def _words(row: SpeedRow) -> dict[str, str]:
 def _both(
     label: str, rows: Sequence[SpeedRow], places: Sequence[float], figure: str
 ) -> list[Series]:
-    """What was predicted and what is published of one line; lines without a value are left out."""
-    predicted = [
-        (x, None if row.result is None else getattr(row.result.metrics, figure))
-        for x, row in zip(places, rows, strict=True)
-    ]
-    published = [(x, getattr(row.published, figure)) for x, row in zip(places, rows, strict=True)]
+    """What was predicted, measured and is published of one line; those without a value are left
+    out.
+    """
+
+    def of(result: PointResult | None) -> float | None:
+        return None if result is None else getattr(result.metrics, figure)
+
+    values = {
+        "predicted": [of(row.result) for row in rows],
+        "measured": [of(row.measured) for row in rows],
+        "published": [getattr(row.published, figure) for row in rows],
+    }
     lines = []
-    for name, points in ((f"{label}, predicted", predicted), (f"{label}, published", published)):
-        known = [(x, y) for x, y in points if y is not None]
+    for source, column in values.items():
+        known = [(x, y) for x, y in zip(places, column, strict=True) if y is not None]
         if known:
             x, y = zip(*known, strict=True)
-            lines.append(Series(label=name, x=x, y=y))
+            lines.append(Series(label=f"{label}, {source}", x=x, y=y))
     return lines

@@ -109,6 +109,15 @@ class PaperFlags:
     download: A[
         bool, switch("--download", _SPEED, "Fetch data sets that are not here, with --tokenizer.")
     ] = False
+    measured: A[
+        list[Path] | None,
+        flag(
+            _SPEED,
+            "Result folder of run: measured points of the same work on the same GPU stand beside "
+            "(repeat the flag).",
+            shown="none",
+        ),
+    ] = None
     num_requests: A[int, whole(_SPEED, "Requests of each point (at batch 1 at most 64).")] = (
         NUM_REQUESTS
     )

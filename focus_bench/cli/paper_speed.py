@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from focus_bench.bench.paper_speed import PaperSetup, SpeedSetting
     from focus_bench.cli.sweep_options import PointFlags
     from focus_bench.cli.sweeps import Campaign
+    from focus_bench.core.config import PointConfig
     from focus_bench.report.folder import ResultFolder
     from focus_bench.report.results import PointResult
 
@@ -30,7 +31,9 @@ class SpeedStudy:
     path: Path
 
     def __post_init__(self) -> None:
-        assert self._campaigns is not None  # made now, so that it is refused before anything runs
+        # Made now, so that what cannot be had is refused before anything runs.
+        assert self._campaigns is not None
+        assert self._measured is not None
 
     def run(self) -> int:
         """Simulate what is missing, then write and show every part; returns the exit code."""
@@ -44,7 +47,7 @@ class SpeedStudy:
         self.path.mkdir(parents=True, exist_ok=True)
         return run_campaigns(
             self._campaigns,
-            command=f"paper {' '.join(self.parts)}",
+            command=f"simulate, for paper {' '.join(self.parts)}",
             flags=self._point_flags,
             workloads=workloads,
             show=self._show,
@@ -131,29 +134,40 @@ class SpeedStudy:
 
         return speed_settings(part, self._setup, gpus=self._gpus)
 
+    @cached_property
+    def _measured(self) -> "dict[tuple[PointConfig, str], PointResult]":
+        """What the folders of --measured hold, by the work done and the GPU's data sheet."""
+        from focus_bench.core.hardware import sheet_of_device
+        from focus_bench.report.compare import match_key
+        from focus_bench.report.folder import load_folder
+
+        found = {}
+        for folder in self.flags.measured or ():
+            for result in load_folder(folder).results:
+                sheet = sheet_of_device(result.hardware)
+                if result.source == "measured" and sheet is not None:
+                    found[match_key(result.point), sheet.name] = result
+        return found
+
     def _show(self, folder: "ResultFolder") -> None:
         from focus_bench.api.host_profiles import published_host
-        from focus_bench.bench.paper_speed_parts import speed_part
+        from focus_bench.bench.paper_speed_parts import SpeedFindings, speed_part
+        from focus_bench.report.compare import match_key
         from focus_bench.report.console import make_console
         from focus_bench.report.failures import failed_points_table
 
-        def result_of(setting: "SpeedSetting") -> "PointResult | None":
-            hardware = self._targets[setting.gpu].name
-            return folder.finished(setting.point, "predicted", hardware)
-
+        findings = SpeedFindings(
+            result_of=lambda s: folder.finished(s.point, "predicted", self._targets[s.gpu].name),
+            measured_of=lambda s: self._measured.get((match_key(s.point), s.gpu)),
+            hardware_of=lambda gpu: self._targets[gpu].name,
+            is_calibrated=all(t.profile or t.operations for t in self._targets.values()),
+            host_step_s=None if self._host is None else self._host.step_s,
+            is_host_fitted=self._host is not None and self.flags.host_step_ms is None,
+        )
         host_gap = (published_host(self._setup.published_model),)
         for part in self.parts:
-            made = speed_part(
-                part,
-                self._setup,
-                gpus=self._gpus,
-                hardware_of=lambda gpu: self._targets[gpu].name,
-                result_of=result_of,
-                is_calibrated=all(t.profile or t.operations for t in self._targets.values()),
-                host_step_s=None if self._host is None else self._host.step_s,
-                is_host_fitted=self._host is not None and self.flags.host_step_ms is None,
-                lines=() if self._host is not None or part == "table5" else host_gap,
-            )
+            lines = () if self._host is not None or part == "table5" else host_gap
+            made = speed_part(part, self._setup, findings, gpus=self._gpus, lines=lines)
             write_part(part, made, self.path, plots=self.flags.plots, quiet=self.flags.quiet)
         console = make_console(quiet=self.flags.quiet)
         failures = failed_points_table(folder.failures)

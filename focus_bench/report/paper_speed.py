@@ -23,8 +23,9 @@ RATIO, THROUGHPUT = "processed_per_decoded", "output_throughput"
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedRow:
-    """One setting: its data set and hardware, what was predicted (None: it failed), the baseline
-    that its speed-up is over, and what the paper prints of it.
+    """One setting: its data set and hardware, what was predicted (None: it failed), what was
+    measured on such hardware (None: nothing), the predicted baseline that its speed-up is over, and
+    what the paper prints of it.
 
     `fitted`: the figures, of RATIO and THROUGHPUT, whose published value went into the prediction.
     `host_step_s`: host seconds of a step that the prediction hides behind the device's, None where
@@ -39,6 +40,7 @@ class SpeedRow:
     published: PublishedSpeed
     fitted: frozenset[str] = frozenset()
     host_step_s: float | None = None
+    measured: PointResult | None = None
 
     @property
     def speedup(self) -> float | None:
@@ -119,7 +121,7 @@ def speed_table(
 
 _CSV_ONLY = (
     *("model", "num_requests", "max_new_tokens", "steps_per_round", "host_step_s"),
-    *("source", "published_source", "point_hash", "notes"),
+    *("source", "published_source", "measured_on", "point_hash", "notes"),
 )
 _SPEED_KEYS = ("throughput_host_added", "speedup", "step_time_s", "host_share")
 _HEADINGS = {RATIO: "proc./dec.", THROUGHPUT: "tok/s"}
@@ -158,10 +160,15 @@ def _figure_columns(figure: str, rows: Sequence[SpeedRow]) -> list[PaperColumn]:
     show = _number if figure == THROUGHPUT else _fixed
     keys = _figure_keys(figure)
     predicted = PaperColumn(key=keys[0], heading=f"pred.\n{heading}", show=show)
+    is_measured = any(row.measured is not None for row in rows)
+    measured = PaperColumn(
+        key=keys[4], heading=f"meas.\n{heading}" if is_measured else "", show=show
+    )
     if all(getattr(row.published, figure) is None for row in rows):
-        return [predicted, *_hidden(keys[1:])]
+        return [predicted, measured, *_hidden(keys[1:4])]
     return [
         predicted,
+        measured,
         PaperColumn(key=keys[1], heading=f"publ.\n{heading}", show=show),
         PaperColumn(key=keys[2], heading="pred./\npubl.", show=_fixed),
         PaperColumn(key=keys[3], heading="publ.\nvalue", show=_text),
@@ -169,7 +176,10 @@ def _figure_columns(figure: str, rows: Sequence[SpeedRow]) -> list[PaperColumn]:
 
 
 def _figure_keys(figure: str) -> tuple[str, ...]:
-    return figure, f"published_{figure}", f"{figure}_over_published", f"{figure}_is"
+    return (
+        *(figure, f"published_{figure}", f"{figure}_over_published", f"{figure}_is"),
+        f"measured_{figure}",
+    )
 
 
 def _hidden(keys: Sequence[str]) -> list[PaperColumn]:
@@ -197,7 +207,10 @@ def _cells(row: SpeedRow) -> dict[str, Cell]:
     }
     for figure in (RATIO, THROUGHPUT):
         published = getattr(row.published, figure)
-        _, of_paper, over, what = _figure_keys(figure)
+        _, of_paper, over, what, measured = _figure_keys(figure)
+        if row.measured is not None:
+            cells[measured] = getattr(row.measured.metrics, figure)
+            cells["measured_on"] = row.measured.hardware
         cells[of_paper] = published
         cells[over] = row.over_published(figure)
         if published is not None:

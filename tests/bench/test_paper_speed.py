@@ -1,6 +1,7 @@
 """The points of the paper's throughput parts, and how they become tables."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from focus_bench.bench.paper_speed import (
     speed_parts_named,
     speed_settings,
 )
-from focus_bench.bench.paper_speed_parts import speed_part
+from focus_bench.bench.paper_speed_parts import SpeedFindings, speed_part
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Provenance
@@ -160,17 +161,39 @@ def predicted(setting: SpeedSetting) -> PointResult:
     return dataclasses.replace(result, metrics=metrics)
 
 
+def findings_of(
+    result_of: Callable[[SpeedSetting], PointResult | None], **options: object
+) -> SpeedFindings:
+    return SpeedFindings(
+        result_of=result_of,
+        hardware_of=lambda gpu: gpu,
+        is_calibrated=False,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_what_was_measured_stands_beside_and_has_a_line() -> None:
+    def measured(setting: SpeedSetting) -> PointResult | None:
+        if setting.point.scheduler.batch_size != 32:
+            return None
+        return dataclasses.replace(predicted(setting), source="measured", hardware="NVIDIA H200")
+
+    made = speed_part("fig17", SETUP, findings_of(predicted, measured_of=measured))
+    shown = {(r["policy"], r["batch_size"]): r for r in made.table.rows}
+    assert shown["focus", 32]["measured_output_throughput"] == 900.0
+    assert shown["focus", 32]["measured_on"] == "NVIDIA H200"
+    assert "measured_on" not in shown["focus", 64]
+    assert isinstance(made.chart, LineChart)
+    (line,) = (s for s in made.chart.series if s.label == "focus, measured")
+    assert (line.x, line.y) == ((32.0,), (900.0,))
+    assert any(c.heading.startswith("meas.") for c in made.table.columns)
+    without = speed_part("fig17", SETUP, findings_of(predicted))
+    assert not any(c.heading.startswith("meas.") for c in without.table.columns)
+
+
 def test_predictions_stand_beside_published_figures_but_fitted_ones_are_no_test() -> None:
     def part(name: str, setup: PaperSetup = SETUP, **options: object) -> list[dict[str, object]]:
-        made = speed_part(
-            name,
-            setup,
-            gpus=(),
-            hardware_of=lambda gpu: gpu,
-            result_of=predicted,
-            is_calibrated=False,
-            **options,  # type: ignore[arg-type]
-        )
+        made = speed_part(name, setup, findings_of(predicted, **options))
         return [dict(row) for row in made.table.rows]
 
     rows = {(r["policy"], r["batch_size"]): r for r in part("fig6")}
@@ -201,14 +224,10 @@ def test_predictions_stand_beside_published_figures_but_fitted_ones_are_no_test(
 
 def test_charts_have_a_line_for_each_and_points_of_another_gpu_have_no_published_ones() -> None:
     def labels(name: str, gpus: tuple[str, ...] = ()) -> list[str]:
-        made = speed_part(
-            name,
-            SETUP,
-            gpus=gpus,
-            hardware_of=lambda gpu: gpu,
-            result_of=lambda s: predicted(s) if s.point.scheduler.batch_size != 64 else None,
-            is_calibrated=False,
+        findings = findings_of(
+            lambda s: predicted(s) if s.point.scheduler.batch_size != 64 else None
         )
+        made = speed_part(name, SETUP, findings, gpus=gpus)
         assert isinstance(made.chart, LineChart)
         for series in made.chart.series:
             assert 64.0 not in series.x or "published" in series.label

@@ -1,11 +1,16 @@
 """The throughput parts of focus-bench paper: files, labels, what is shared, what is refused."""
 
 import csv
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from focus_bench.cli.main import main
+from focus_bench.core.records import RunRecord
+from focus_bench.report.folder import ResultFolder, load_folder
+from focus_bench.report.manifest import new_manifest
 
 FEW = ["--num-requests", "3", "--no-plots"]
 
@@ -42,6 +47,8 @@ def test_parts_share_their_points_and_a_second_call_simulates_nothing(
     assert len(rows_of(folder / "predicted" / "summary.csv")) == 12
     assert main(["paper", "fig6", "--resume", *arguments]) == 0
     assert capsys.readouterr().err.count("skipped") == 8
+    assert main(["report", str(folder / "predicted")]) == 0
+    assert "sdar-8b" in capsys.readouterr().out
 
 
 def test_another_host_is_a_labelled_assumption_and_slower(
@@ -59,6 +66,40 @@ def test_another_host_is_a_labelled_assumption_and_slower(
         assert rows[0]["hardware"] == "a100-sxm4-80g" + ("" if host == "ours" else f"+{host}")
         assert rows[0]["output_throughput_is"] == ("beside" if host == "ours" else "fitted")
     assert all(ours > eager for ours, eager in zip(*found, strict=True))
+
+
+def test_a_measured_folder_of_the_same_gpu_stands_beside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = tmp_path / "first"
+    arguments = ["--gpu", "h200", *FEW]
+    assert main(["paper", "table5", *arguments, "--output-dir", str(first)]) == 0
+    result = load_folder(first / "predicted").results[0]
+    measured = tmp_path / "measured"
+    nothing = RunRecord(
+        source="measured",
+        steps=(),
+        requests=(),
+        duration_s=0.0,
+        step_fed_tokens=0,
+        step_kept_tokens=0,
+        steps_per_block=np.zeros(0, dtype=np.int64),
+        group_gaps_s=np.zeros(0),
+        block_latencies_s=np.zeros(0),
+        num_pages=None,
+    )
+    with ResultFolder.create(measured, new_manifest((), command="run", seed=0)) as folder:
+        for device in ("NVIDIA H200", "cpu"):
+            changed = dataclasses.replace(result, source="measured", hardware=device)
+            folder.add_point(changed, nothing)
+    beside = ["--measured", str(measured), "--output-dir", str(tmp_path / "second")]
+    assert main(["paper", "table5", *arguments, *beside]) == 0
+    rows = rows_of(tmp_path / "second" / "table5.csv")
+    assert [row["measured_on"] for row in rows] == ["NVIDIA H200", "", "", "", "", ""]
+    assert rows[0]["measured_processed_per_decoded"] == rows[0]["processed_per_decoded"]
+    capsys.readouterr()
+    assert main(["paper", "table5", *FEW, "--measured", str(tmp_path / "none")]) == 2
+    assert str(tmp_path / "none") in capsys.readouterr().err
 
 
 def test_a_dry_run_lists_the_points_and_runs_none(
