@@ -4,6 +4,7 @@ Does what engine.device_step does, stage by stage, with the seconds of core.op_c
 scheduling nor what a stage computes.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -179,13 +180,6 @@ class CurveModel:
         self.tally.add(seconds * times, inside, dense)
         return seconds * times
 
-    def _mean(self, name: str, *coordinates: float | FloatArray, times: float = 1.0) -> float:
-        """`times` calls of a curve, the mean over coordinates that are arrays of sequences."""
-        seconds, inside, dense = self._curves[name].at(coordinates)
-        mean_s = float(seconds.mean()) * times
-        self.tally.add(mean_s, float(inside.mean()), float(dense.mean()))
-        return mean_s
-
     def _products(self, rows: float, projects: int, finishes: int) -> float:
         """Products and norms of layers, slower on a GPU that has been busy for long."""
         if rows > self.row_tile:
@@ -212,20 +206,24 @@ class CurveModel:
 
     def _attention(self, queries: IntArray, keys: IntArray, layers: int) -> float:
         """Decode attention of `layers` layers; arrays over sequences."""
-        some = queries > 0
-        if not some.any() or not layers:
+        if not layers:
             return 0.0
-        q, k = queries[some].astype(np.float64), keys[some].astype(np.float64)
+        if not queries.all():
+            some = queries > 0
+            queries, keys = queries[some], keys[some]
+        if not len(queries):
+            return 0.0
+        q, k = queries.astype(np.float64), keys.astype(np.float64)
         n = float(len(q))
         curve = self._curves["attention_decode"]
         seconds, inside, dense = curve.mean_of_sequences(n, q, k)
-        mean_q, mean_k = float(q.mean()), float(k.mean())
-        variation = float(k.std()) / mean_k
+        mean_q, mean_k = float(np.add.reduce(q)) / n, float(np.add.reduce(k)) / n
+        variation = max(0.0, float(k @ k) / n / mean_k**2 - 1.0) ** 0.5
         seconds *= self._table_width(n, mean_k)
         if variation > 0.02:
             excess = self._excess(n, mean_q, mean_k)
             seconds *= 1.0 + excess * min(1.0, (variation / RAGGED_VARIATION) ** 2)
-        longest = int(np.argmax(q * k))
+        longest = int((q * k).argmax())
         seconds = max(seconds, self._alone(float(q[longest]), float(k[longest])))
         self.tally.add(seconds * layers, inside, dense)
         return seconds * layers
@@ -320,12 +318,13 @@ class CurveModel:
         """One layer's attention of all chunks: their shares, or the longest one alone."""
         curve, n = self._curves["attention_prefill"], float(shape.num_chunks)
         length, start = shape.length.astype(np.float64), shape.start.astype(np.float64)
-        seconds, inside, dense = curve.at((n, length, start))
-        longest = int(np.argmax(length * (start + 0.5 * length)))
-        alone, _, _ = curve.at((1.0, length[longest], start[longest]))
-        found = max(float(seconds.mean()), float(alone))
+        found, inside, dense = curve.mean_of_sequences(n, length, start)
+        if n > 1:
+            longest = [int(np.argmax(length * (start + 0.5 * length)))]
+            alone, _, _ = curve.mean_of_sequences(1.0, length[longest], start[longest])
+            found = max(found, alone)
         layers = self.spec.num_layers - 1
-        self.tally.add(found * layers, float(inside.mean()), float(dense.mean()))
+        self.tally.add(found * layers, inside, dense)
         return found
 
     def _launch(self, name: str, rows: float) -> float:
@@ -366,13 +365,15 @@ class CurveModel:
 
     def _eviction(self, shape: DecodeShape) -> float:
         """Importance of the sequences that evict, selection and compaction of all."""
-        masked = shape.masked_fed[shape.masked_fed > 0].astype(np.float64)
-        n = float(shape.num_rows)
-        return (
-            self._mean("importance", float(len(masked)), masked)
-            + self._rows("selection", n)
-            + self._mean("compaction", n, float(shape.fed.mean()), float(shape.kept.mean()))
+        masked = np.rint(shape.masked_fed[shape.masked_fed > 0]).astype(np.int64)
+        n, curves = float(shape.num_rows), self._curves
+        found = (
+            curves["importance"].mean_of_masked(float(len(masked)), masked),
+            curves["compaction"].rounded(n, float(shape.fed.mean()), float(shape.kept.mean())),
         )
+        for seconds, inside, dense in found:
+            self.tally.add(seconds, inside, dense)
+        return sum(seconds for seconds, _, _ in found) + self._rows("selection", n)
 
 
 def capacity_of(
@@ -411,4 +412,4 @@ def _shape_of(dimensions: Mapping[str, int | str]) -> WorkShape:
 
 def _on_scale(keys: float) -> float:
     """The nearest of eight lengths an octave."""
-    return float(2.0 ** (round(8.0 * np.log2(max(keys, 1.0))) / 8.0))
+    return math.exp2(round(8.0 * math.log2(max(keys, 1.0))) / 8.0)

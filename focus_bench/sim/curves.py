@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from focus_bench.core.config import MAX_BLOCK_LENGTH
 from focus_bench.core.op_curves import CURVES, OpCurve
 from focus_bench.sim.op_work import (
     Number,
@@ -21,11 +22,13 @@ from focus_bench.sim.op_work import (
 )
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 # Neighbours at most this factor apart count as measured densely: calibration's own grids.
 DENSE_RATIO = 2.0
 _EDGE = 1e-9
 _TILE = 128.0
+_MOST_MASKED = MAX_BLOCK_LENGTH
 # Curves that grow with the square of a coordinate: their time over the roofline's is interpolated,
 # since straight lines between distant points would be far above them.
 RELATIVE = frozenset({"attention_prefill"})
@@ -118,7 +121,7 @@ def _filled(values: FloatArray, axis: FloatArray, dimension: int) -> FloatArray:
 class SequencesTable:
     """A curve of three axes at one value of the first (sequences alike), as a table [q, k].
 
-    Fast where it is asked for every sequence of every step; only inside what was measured.
+    The same as Grid.at, for what is asked for every sequence of every step.
     """
 
     def __init__(self, grid: Grid, first: float) -> None:
@@ -129,19 +132,22 @@ class SequencesTable:
         self._seconds, self._known = seconds.ravel(), known.ravel()
         self._dense = bool(np.all(dense >= known))
         self._per_q, self._per_k = 1.0 / np.diff(self._q), 1.0 / np.diff(self._k)
-        self._wide_k = self._k[1:] > DENSE_RATIO * self._k[:-1]
+        self._wide_k = self._k[1:] > DENSE_RATIO * np.maximum(self._k[:-1], 1.0)
+        self._all_known, self._some_wide = bool(np.all(known)), bool(np.any(self._wide_k))
 
-    def holds(self, q: FloatArray, k: FloatArray) -> bool:
-        """Whether all of the coordinates are inside."""
-        return bool(
-            q.min() >= self._q[0]
-            and q.max() <= self._q[-1]
-            and k.min() >= self._k[0]
-            and k.max() <= self._k[-1]
-        )
+    def clip(self, q: FloatArray, k: FloatArray) -> tuple[FloatArray, FloatArray, bool]:
+        """The coordinates inside what was measured, and whether some were beyond it.
 
-    def mean(self, q: FloatArray, k: FloatArray) -> tuple[float, float, float]:
-        """Mean seconds over sequences [n]; shares inside and dense, of corners towards zero."""
+        Those below the smallest measured ones cost as much as these, and are not beyond.
+        """
+        beyond = bool(q.max() > self._q[-1]) or bool(k.max() > self._k[-1])
+        q, k = np.maximum(q, self._q[0]), np.maximum(k, self._k[0])
+        return q, k, beyond
+
+    def values(self, q: FloatArray, k: FloatArray) -> tuple[FloatArray, float, float]:
+        """Seconds [n] inside; shares of the sequences inside and on dense measurements (by the
+        corners towards zero).
+        """
         columns = len(self._k)
         i = np.minimum(np.searchsorted(self._q, q, side="right") - 1, len(self._q) - 2)
         j = np.minimum(np.searchsorted(self._k, k, side="right") - 1, columns - 2)
@@ -151,10 +157,12 @@ class SequencesTable:
         low, high = table[corner], table[corner + columns]
         low = low + (table[corner + 1] - low) * of_k
         high = high + (table[corner + columns + 1] - high) * of_k
-        seconds = low + (high - low) * of_q
-        inside = float(self._known[corner].mean())
-        dense = 1.0 - float(self._wide_k[j].mean()) if self._dense else 0.0
-        return float(seconds.mean()), inside, min(inside, dense)
+        # (Shares by counting where there is something to count: this runs twice a step.)
+        inside = 1.0 if self._all_known else np.count_nonzero(self._known[corner]) / len(q)
+        dense = 1.0 if self._dense else 0.0
+        if self._dense and self._some_wide:
+            dense = 1.0 - np.count_nonzero(self._wide_k[j]) / len(q)
+        return low + (high - low) * of_q, inside, min(inside, dense)
 
 
 @dataclass(kw_only=True)
@@ -203,6 +211,12 @@ class CurveFunction:
     )
 
     _tables: dict[float, SequencesTable] = field(default_factory=dict, repr=False, compare=False)
+    _lines: dict[float, tuple[FloatArray, FloatArray, FloatArray]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _rounded: dict[tuple[float, ...], tuple[float, float, float]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def of(
@@ -263,15 +277,63 @@ class CurveFunction:
         self, sequences: float, q: FloatArray, k: FloatArray
     ) -> tuple[float, float, float]:
         """Mean seconds of a curve over sequences, q and k; shares inside and dense."""
-        table = self._tables.get(sequences)
-        if table is None and len(self.grid.axes[1]) > 1 and len(self.grid.axes[2]) > 1:
-            table = self._tables[sequences] = SequencesTable(self.grid, sequences)
         ends = self.grid.axes[0][[0, -1]]
-        usable = not self.is_carried and ends[0] <= sequences <= ends[1]
-        if usable and table is not None and table.holds(q, k):
-            return table.mean(q, k)
-        seconds, inside, dense = self.at((sequences, q, k))
-        return float(seconds.mean()), float(inside.mean()), float(dense.mean())
+        if not ends[0] <= sequences <= ends[1] or min(map(len, self.grid.axes[1:])) < 2:
+            seconds, inside_each, dense_each = self.at((sequences, q, k))
+            return float(seconds.mean()), float(inside_each.mean()), float(dense_each.mean())
+        table = self._tables.get(sequences)
+        if table is None:
+            table = self._tables[sequences] = SequencesTable(self.grid, sequences)
+        q, k, beyond = table.clip(q, k)
+        q_in, k_in = q, k
+        if beyond:
+            q_in, k_in = np.minimum(q, self.grid.axes[1][-1]), np.minimum(k, self.grid.axes[2][-1])
+        seconds, inside, dense = table.values(q_in, k_in)
+        there: Number = 1.0
+        if self.name in RELATIVE or beyond or self.is_carried:
+            there = roofline_s(
+                self.name, self.measured_shape, self.measured_peaks, (sequences, q_in, k_in)
+            )
+        if self.name in RELATIVE:
+            seconds = self.latency_s + seconds * there
+        if beyond or self.is_carried:
+            here = roofline_s(self.name, self.shape, self.peaks, (sequences, q, k))
+            seconds = self._scaled(seconds, here, there)
+            within = float(((q == q_in) & (k == k_in)).mean()) if not self.is_carried else 0.0
+            inside, dense = inside * within, dense * within
+        return float(np.add.reduce(seconds)) / len(seconds), inside, dense
+
+    def _scaled(self, seconds: FloatArray, here: Number, there: Number) -> FloatArray:
+        """Measured seconds at another roofline; what a kernel takes at least stays."""
+        fixed = np.minimum(self._kernels * self.latency_s, 0.5 * seconds)
+        ratio = np.maximum(here, 1e-12) / np.maximum(there, 1e-12)
+        scaled: FloatArray = fixed + (seconds - fixed) * ratio
+        return scaled
+
+    @cached_property
+    def _kernels(self) -> int:
+        return max(1, len(rows_kernels(self.name, self.shape)))
+
+    def rounded(self, *coordinates: float) -> tuple[float, float, float]:
+        """Seconds at whole coordinates near the given ones, remembered; shares inside and dense."""
+        place = tuple(float(round(value)) for value in coordinates)
+        found = self._rounded.get(place)
+        if found is None:
+            seconds, inside, dense = self.at(place)
+            found = self._rounded[place] = (float(seconds), float(inside), float(dense))
+        return found
+
+    def mean_of_masked(self, sequences: float, masked: IntArray) -> tuple[float, float, float]:
+        """Mean seconds of a curve over sequences and masked positions; shares inside and dense (of
+        the number of sequences and the mean of the positions).
+        """
+        line = self._lines.get(sequences)
+        if line is None:
+            positions = np.arange(_MOST_MASKED + 1, dtype=np.float64)
+            line = self._lines[sequences] = self.at((np.full(len(positions), sequences), positions))
+        mean = int(np.add.reduce(masked)) // len(masked)
+        seconds = float(np.add.reduce(line[0][masked])) / len(masked)
+        return seconds, float(line[1][mean]), float(line[2][mean])
 
     def at(self, coordinates: tuple[Number, ...]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Seconds, and which rest on measurements inside and on dense ones (as 0 or 1)."""
@@ -299,9 +361,6 @@ class CurveFunction:
             here = roofline_s(self.name, self.shape, self.peaks, coordinates)
             there = roofline_s(self.name, self.measured_shape, self.measured_peaks, clamped)
             if CURVES[self.name].clock == "device":
-                kernels = max(1, len(rows_kernels(self.name, self.shape)))
-                fixed = np.minimum(kernels * self.latency_s, 0.5 * seconds)
-                ratio = np.maximum(here, 1e-12) / np.maximum(there, 1e-12)
-                seconds = fixed + (seconds - fixed) * ratio
+                seconds = self._scaled(seconds, here, there)
         inside = inside * within * (0.0 if self.is_carried else 1.0)
         return np.asarray(seconds), np.asarray(inside), np.asarray(dense * inside)

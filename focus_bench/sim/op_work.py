@@ -4,6 +4,7 @@ A curve's call is one or more kernels; each is bound by its FLOPs or by its byte
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,7 @@ class WorkShape:
         )
 
 
+@lru_cache(maxsize=256)
 def rows_kernels(name: str, shape: WorkShape) -> tuple[RowsWork, ...]:
     """The kernels of a curve over `rows`; empty for other curves."""
     h, q, kv, wide, e = shape.hidden, shape.q, shape.kv, shape.wide, shape.element
