@@ -1,6 +1,7 @@
 """Time of a step by a roofline over its operations, from a data sheet. Knows no measurements."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from focus_bench.core.costs import OpCost, Phase, StepShape, step_ops, swap_bytes
 from focus_bench.core.errors import check_range
@@ -63,8 +64,12 @@ class RooflineModel:
     def step_timing(self, shape: StepShape) -> StepTiming:
         """Seconds of one step (see the class)."""
         seconds = dict.fromkeys(Phase, 0.0)
-        for op in step_ops(self.spec, shape, self.expert_load):
-            seconds[op.phase] += self.op_s(op)
+        gemm, attention, memory, launch_s = self._seconds_each
+        for name, phase, flops, num_bytes, launches in step_ops(self.spec, shape, self.expert_load):
+            compute_s = flops * (attention if name in _ATTENTION_OPS else gemm)
+            memory_s = num_bytes * memory
+            busy_s = compute_s if compute_s > memory_s else memory_s
+            seconds[phase] += busy_s + launches * launch_s
         link = self.hardware.host_link_bandwidth * self.efficiency.host_link
         swap_s = swap_bytes(self.spec, shape) / link
         rows = shape.forwards[0].num_rows if shape.forwards else 0
@@ -82,8 +87,17 @@ class RooflineModel:
 
     def op_s(self, op: OpCost) -> float:
         """Seconds of one operation."""
+        gemm, attention, memory, launch_s = self._seconds_each
+        compute_s = op.flops * (attention if op.name in _ATTENTION_OPS else gemm)
+        return max(compute_s, op.num_bytes * memory) + op.launches * launch_s
+
+    @cached_property
+    def _seconds_each(self) -> tuple[float, float, float, float]:
+        """Seconds of a FLOP of a product, of one of attention, of a byte, of a launch."""
         efficiency, hardware = self.efficiency, self.hardware
-        fraction = efficiency.attention if op.name in _ATTENTION_OPS else efficiency.gemm
-        compute_s = op.flops / (hardware.dense_16bit_flops * fraction)
-        memory_s = op.num_bytes / (hardware.memory_bandwidth * efficiency.bandwidth)
-        return max(compute_s, memory_s) + op.launches * efficiency.launch_s
+        return (
+            1.0 / (hardware.dense_16bit_flops * efficiency.gemm),
+            1.0 / (hardware.dense_16bit_flops * efficiency.attention),
+            1.0 / (hardware.memory_bandwidth * efficiency.bandwidth),
+            efficiency.launch_s,
+        )
