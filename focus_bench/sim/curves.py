@@ -185,7 +185,8 @@ class Tally:
         total = self.dense_s + self.wide_s + self.outside_s
         if total == 0.0:
             return (1.0, 0.0, 0.0)
-        return (self.dense_s / total, self.wide_s / total, self.outside_s / total)
+        parts = (self.dense_s / total, self.wide_s / total, self.outside_s / total)
+        return (float(parts[0]), float(parts[1]), float(parts[2]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,6 +350,9 @@ class CurveFunction:
             )
             # At whole tiles, since what a tile that is not full wastes is not carried over.
             place = (np.where(rows > _TILE, np.ceil(rows / _TILE) * _TILE, rows),)
+        # What is smaller than the smallest that was measured costs as much.
+        lowest = tuple(axis[0] for axis in self.grid.axes)
+        place = tuple(np.maximum(value, low) for value, low in zip(place, lowest, strict=True))
         clamped = self.grid.clamp(place)
         seconds, inside, dense = self.grid.at(clamped)
         if self.name in RELATIVE:
@@ -358,7 +362,8 @@ class CurveFunction:
         for value, edge in zip(place, clamped, strict=True):
             within = within * (np.asarray(value) == edge)
         if self.is_carried or not within.all():
-            here = roofline_s(self.name, self.shape, self.peaks, coordinates)
+            raised = tuple(np.maximum(v, low) for v, low in zip(coordinates, lowest, strict=True))
+            here = roofline_s(self.name, self.shape, self.peaks, raised)
             there = roofline_s(self.name, self.measured_shape, self.measured_peaks, clamped)
             if CURVES[self.name].clock == "device":
                 seconds = self._scaled(seconds, here, there)

@@ -1,0 +1,163 @@
+"""simulate on a GPU's measured operations: files, the user's cache, other GPUs, pages."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from focus_bench.api.prediction import find_target, target_of_file
+from focus_bench.api.profiles import profiles_folder
+from focus_bench.cli.main import main
+from focus_bench.core.calibration import COUNT_NAMES, TIMED_PARTS, CalibrationSamples, dimensions_of
+from focus_bench.core.config import (
+    AcceptanceConfig,
+    EngineConfig,
+    ImportanceConfig,
+    PointConfig,
+    SchedulerConfig,
+)
+from focus_bench.core.gpu_profile_file import save_gpu_calibration
+from focus_bench.core.intervals import intervals_in
+from focus_bench.core.model_spec import PRESETS
+from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, OpCurve
+from focus_bench.core.workload import Provenance, RequestSpec, Workload
+from focus_bench.report.folder import load_folder
+
+SPEC = PRESETS["sdar-8b"]
+VALUES = {
+    "rows": (1, 64, 512, 8192),
+    "tokens": (64, 4096),
+    "sequences": (1, 16, 256),
+    "queries": (1, 8, 32),
+    "context": (64, 512, 8192),
+    "bound": (1024, 32768),
+    "history": (0, 2048),
+    "masked": (1, 32),
+    "fed": (4, 32),
+    "kept": (2, 32),
+}
+
+
+def curve(name: str) -> OpCurve:
+    """Microseconds that grow with every coordinate."""
+    axes = CURVES[name].axes
+    values = VALUES | ({"queries": (32, 2048)} if name == "attention_prefill" else {})
+    grid = np.meshgrid(*(np.array(values[a], dtype=np.float64) for a in axes), indexing="ij")
+    points = np.stack([g.ravel() for g in grid], axis=1)
+    seconds = 1e-6 * (5.0 + 0.05 * np.prod(np.maximum(points, 1.0), axis=1) ** 0.7)
+    return OpCurve(
+        name=name,
+        axes=axes,
+        points=points,
+        seconds=seconds,
+        spread=np.full(len(points), 0.01),
+        held_out_p50=0.0,
+        held_out_max=0.0,
+    )
+
+
+@pytest.fixture
+def calibration() -> GpuCalibration:
+    """Of SDAR-8B on an H200, without whole steps."""
+    none = CalibrationSamples(
+        device="NVIDIA H200",
+        kind="gpu",
+        date="2026-01-02",
+        settings={},
+        model=SPEC.name,
+        dimensions=dimensions_of(SPEC),
+        counts={name: np.zeros(0, dtype=np.int64) for name in COUNT_NAMES},
+        seconds={part: np.zeros(0) for part in TIMED_PARTS},
+    )
+    return GpuCalibration(
+        device="NVIDIA H200",
+        date="2026-01-02",
+        settings={"page_size": "64"},
+        model=SPEC.name,
+        dimensions=dimensions_of(SPEC),
+        kernel_revision="0",
+        duration_s=1.0,
+        curves={name: curve(name) for name in CURVES},
+        ceilings={"copy_bytes_per_s": 4e12, "gemm_flops_per_s": 7e14},
+        steps=dict.fromkeys(STEP_MODES, none),
+    )
+
+
+def make_point(**changes: object) -> PointConfig:
+    values = {
+        "acceptance": AcceptanceConfig(kind="synthetic", mean=2.0),
+        "importance": ImportanceConfig(kind="synthetic", tau=2.0, noise=0.05),
+        "scheduler": SchedulerConfig(batch_size=4),
+        "engine": EngineConfig(model="sdar-8b", load_format="dummy"),
+    }
+    return PointConfig(**(values | changes))
+
+
+def make_workload(count: int, prompt: int = 100) -> Workload:
+    requests = tuple(
+        RequestSpec(request_id=i, prompt_ids=np.ones(prompt, dtype=np.int32), max_new_tokens=40)
+        for i in range(count)
+    )
+    provenance = Provenance(dataset="test", origin="synthetic", tokenizer="none")
+    return Workload(requests=requests, provenance=provenance)
+
+
+def test_simulate_takes_a_profile_of_operations(
+    tmp_path: Path, calibration: GpuCalibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "ours.json"
+    save_gpu_calibration(calibration, file)
+    flags = ["simulate", "--model", "sdar-8b", "--dataset", "synthetic", "--num-prompts", "6"]
+    flags += ["--max-new-tokens", "16", "--batch-size", "4", "--policy", "baseline,focus"]
+    assert main([*flags, "--profile", str(file), "--output-dir", str(tmp_path / "out")]) == 0
+    assert "calibrated on NVIDIA H200 (2026-01-02, sdar-8b)" in capsys.readouterr().out
+    results = load_folder(tmp_path / "out").results
+    assert [r.hardware for r in results] == ["h200", "h200"]
+    for result in results:
+        assert result.settings["for device"] == "NVIDIA H200"
+        assert result.settings["domain"] in ("calibrated", "interpolated")
+        assert intervals_in(result.settings)["e2e_p99_s"].low > 0.0
+    assert main([*flags, "--gpu", str(file), "--output-dir", str(tmp_path / "again")]) == 0
+    again = load_folder(tmp_path / "again").results
+    assert [r.metrics for r in again] == [r.metrics for r in results]
+
+
+def test_a_gpu_is_predicted_from_what_was_measured_there_else_from_another(
+    cache: Path, calibration: GpuCalibration
+) -> None:
+    point, workload = make_point(), make_workload(5)
+    assert find_target("h200", point.engine).operations is None
+    profiles_folder().mkdir(parents=True)
+    save_gpu_calibration(calibration, profiles_folder() / "h200_operations.json")
+    own = find_target("h200", point.engine)
+    assert own.operations is not None
+    assert (own.name, own.label) == ("h200", "calibrated on NVIDIA H200 (2026-01-02, sdar-8b)")
+    other = find_target("a100-sxm4-80g", point.engine)
+    assert other.name == "a100-sxm4-80g"
+    assert "efficiencies carried over to NVIDIA A100-SXM4-80GB" in other.label
+    records = [target.predict(point, workload, interval=True) for target in (own, other)]
+    assert records[1].duration_s > records[0].duration_s
+    assert [r.settings["domain"] for r in records] == ["interpolated", "extrapolated"]
+    widths = [
+        interval.high / interval.low
+        for r in records
+        for name, interval in intervals_in(r.settings).items()
+        if name == "output_throughput"
+    ]
+    assert widths[1] > widths[0]
+    # A model with experts has no curves: its roofline, and it says so.
+    experts = make_point(engine=EngineConfig(model="llada2-mini", load_format="dummy"))
+    notes = own.predict(experts, make_workload(2)).notes
+    assert any("uncalibrated datasheet roofline" in note for note in notes)
+
+
+def test_pages_are_as_many_as_the_engine_makes(tmp_path: Path, calibration: GpuCalibration) -> None:
+    save_gpu_calibration(calibration, tmp_path / "ours.json")
+    target = target_of_file(tmp_path / "ours.json")
+    # Four of 140 tokens: 5 blocks of 32 each, 3 pages of 64.
+    assert target.predict(make_point(), make_workload(9)).num_pages == 12
+    few = make_point(scheduler=SchedulerConfig(batch_size=4, num_pages=7))
+    record = target.predict(few, make_workload(9))
+    assert record.num_pages == 7
+    assert sum(r.preemptions or 0 for r in record.requests) > 0
+    assert {r.finish_reason for r in record.requests} == {"length"}
