@@ -3,13 +3,14 @@
 Puts core.op_curves, sim.curve_model and sim.uncertainty together; measures nothing.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from focus_bench.core.calibration import COUNT_NAMES, CalibrationSamples
+from focus_bench.core.calibration import COUNT_NAMES, TIMED_PARTS
+from focus_bench.core.costs import StepShape
 from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
@@ -47,16 +48,18 @@ _CURVES_OF_PART = {
     "head": ("head",),
     "swap": ("swap_out", "swap_in"),
 }
+# Steps of a mode that are compared with the curves; of these every fourth tells the tile.
+MAX_STEPS, _TILE_STRIDE = 400, 4
 _ALL_GRAPHS = 4096  # rows of a run that has graphs of every size that "auto" captures
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Steps:
-    """Measured steps of all modes: seconds [steps, parts], their kinds, and what predicts them."""
+    """Measured steps of all modes: seconds [steps, parts], kinds, modes with shapes."""
 
     measured: FloatArray
     kinds: npt.NDArray[np.int64]
-    predicted: dict[int, FloatArray]
+    shapes: tuple[tuple[str, StepShape], ...]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ class GpuProfile:
     """
 
     calibration: GpuCalibration
+    _memo: dict[tuple[int, int], FloatArray] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         missing = missing_curves(self.calibration)
@@ -101,73 +107,76 @@ class GpuProfile:
     @cached_property
     def fitted(self) -> tuple[int, Corrections]:
         """The tile of rows and the corrections that explain the measured steps best."""
-        steps = self._steps
-        if steps is None:
+        if self._steps is None:
             return 1, NO_CORRECTIONS
-        best: tuple[float, int, Corrections] | None = None
-        for tile, predicted in steps.predicted.items():
-            corrections = fit_corrections(predicted, steps.measured)
-            ours = corrected(predicted, corrections).sum(axis=1)
-            error = float(np.median(np.abs(np.log(ours / steps.measured.sum(axis=1)))))
-            if best is None or error < best[0]:
-                best = (error, tile, corrections)
-        assert best is not None
-        return best[1], best[2]
+        errors = {tile: self._error_of(tile, self._steps) for tile in ROW_TILES}
+        best = min(errors, key=lambda tile: errors[tile])
+        return best, fit_corrections(self._predicted(best, 1), self._steps.measured)
+
+    def _error_of(self, tile: int, steps: _Steps) -> float:
+        """Median error of some of the steps, corrections fitted to them."""
+        predicted, measured = self._predicted(tile, _TILE_STRIDE), steps.measured[::_TILE_STRIDE]
+        ours = corrected(predicted, fit_corrections(predicted, measured)).sum(axis=1)
+        return float(np.median(np.abs(np.log(ours / measured.sum(axis=1)))))
 
     @cached_property
     def uncertainty(self) -> Uncertainty:
         """How far whole steps are from the model, and measurements of one operation apart."""
+        curves = self.calibration.curves
         spread = {
-            part: float(
-                np.median(np.concatenate([self.calibration.curves[n].spread for n in names]))
-            )
+            part: float(np.median(np.concatenate([curves[name].spread for name in names])))
             for part, names in _CURVES_OF_PART.items()
         }
-        steps = self._steps
-        if steps is None:
-            nothing = np.zeros((0, len(spread) + 1))
+        if self._steps is None:
+            nothing = np.zeros((0, len(TIMED_PARTS)))
             return uncertainty_of(nothing, nothing, np.zeros(0, np.int64), part_spread=spread)
         return uncertainty_of(
-            steps.predicted[self.fitted[0]],
-            steps.measured,
-            steps.kinds,
+            self._predicted(self.fitted[0], 1),
+            self._steps.measured,
+            self._steps.kinds,
             fit=fit_corrections,
             part_spread=spread,
         )
 
     @cached_property
     def _steps(self) -> _Steps | None:
-        found = [(mode, s) for mode, s in self.calibration.steps.items() if s.num_steps]
-        if not found:
+        """Steps of every mode; of many, evenly chosen ones."""
+        measured, kinds, shapes = [], [], []
+        for i, (mode, samples) in enumerate(self.calibration.steps.items()):
+            stride = -(-samples.num_steps // MAX_STEPS) or 1
+            measured.append(seconds_of(samples)[::stride])
+            kinds.append(1000 * i + kinds_of(samples)[::stride])
+            for step in range(0, samples.num_steps, stride):
+                counts = {name: int(samples.counts[name][step]) for name in COUNT_NAMES}
+                shapes.append((mode, shape_of_counts(counts, block_length=BLOCK_LENGTH)))
+        if not shapes:
             return None
         return _Steps(
-            measured=np.concatenate([seconds_of(samples) for _, samples in found]),
-            kinds=np.concatenate([1000 * i + kinds_of(s) for i, (_, s) in enumerate(found)]),
-            predicted={
-                tile: np.concatenate([self._predicted(mode, s, tile) for mode, s in found])
-                for tile in ROW_TILES
-            },
+            measured=np.concatenate(measured), kinds=np.concatenate(kinds), shapes=tuple(shapes)
         )
 
-    def _predicted(self, mode: str, samples: CalibrationSamples, tile: int) -> FloatArray:
-        """Seconds [steps, parts] of measured steps by the curves alone."""
-        model = CurveModel(
-            spec=_measured_spec(self.calibration),
-            calibration=self.calibration,
-            capacity=StepCapacity(
-                max_rows=_ALL_GRAPHS // BLOCK_LENGTH,
-                block_length=BLOCK_LENGTH,
-                cuda_graphs="off" if mode == "eager" else "auto",
-            ),
-            sustains=False,  # the runs are short
-            row_tile=tile,
-        )
-        rows = []
-        for i in range(samples.num_steps):
-            counts = {name: int(samples.counts[name][i]) for name in COUNT_NAMES}
-            shape = shape_of_counts(counts, block_length=BLOCK_LENGTH)
-            rows.append(parts_of(model.step_timing(shape)))
-        return np.array(rows)
+    def _predicted(self, tile: int, stride: int) -> FloatArray:
+        """Seconds [steps, parts] of every `stride`-th measured step by the curves alone."""
+        key = (tile, stride)
+        if key not in self._memo:
+            assert self._steps is not None
+            models = {
+                mode: CurveModel(
+                    spec=_measured_spec(self.calibration),
+                    calibration=self.calibration,
+                    capacity=StepCapacity(
+                        max_rows=_ALL_GRAPHS // BLOCK_LENGTH,
+                        block_length=BLOCK_LENGTH,
+                        cuda_graphs="off" if mode == "eager" else "auto",
+                    ),
+                    sustains=False,  # the runs are short
+                    row_tile=tile,
+                )
+                for mode in self.calibration.steps
+            }
+            steps = self._steps.shapes[::stride]
+            self._memo[key] = np.array([parts_of(models[m].step_timing(s)) for m, s in steps])
+        return self._memo[key]
 
     def uncertainty_of(self, model: CurveModel) -> Uncertainty:
         """That of a prediction made with a model, once it is made."""
