@@ -180,10 +180,12 @@ class CurveModel:
         self.tally.add(seconds * times, inside, dense)
         return seconds * times
 
+    def _whole_tiles(self, rows: float) -> float:
+        return -(-rows // self.row_tile) * self.row_tile if rows > self.row_tile else rows
+
     def _products(self, rows: float, projects: int, finishes: int) -> float:
         """Products and norms of layers, slower on a GPU that has been busy for long."""
-        if rows > self.row_tile:
-            rows = -(-rows // self.row_tile) * self.row_tile
+        rows = self._whole_tiles(rows)
         seconds = self._rows("project", rows, projects) + self._rows("finish", rows, finishes)
         if not self.sustains or sum(self._busy) < SUSTAINED_AFTER_S:
             return seconds
@@ -359,7 +361,7 @@ class CurveModel:
         parts["suffix"] = line.stage(suffix, launch)
         if shape.head_rows:
             head_rows = float(shape.head_rows)
-            head_s = self._rows("head", head_rows)
+            head_s = self._rows("head", self._whole_tiles(head_rows))
             parts["head"] = line.stage(head_s, self._launch("launch_head", head_rows))
         return parts
 

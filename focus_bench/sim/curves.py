@@ -47,9 +47,10 @@ class Grid:
     measured: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, curve: OpCurve) -> "Grid":
-        """Of a curve's points. A missing corner takes its time from the nearest smaller one (else
-        larger one) along the last axis that has one, in proportion to the coordinates.
+    def of(cls, curve: OpCurve, *, grows: bool = True) -> "Grid":
+        """Of a curve's points. A missing corner takes its value from the nearest smaller one (else
+        larger one) along the last axis that has one, in proportion to the coordinates if it `grows`
+        with them.
         """
         axes = tuple(np.unique(curve.axis(name)) for name in curve.axes)
         shape = tuple(len(axis) for axis in axes)
@@ -61,7 +62,7 @@ class Grid:
         values[place] = curve.seconds
         measured[place] = True
         for dimension in reversed(range(len(axes))):
-            values = _filled(values, axes[dimension], dimension)
+            values = _filled(values, axes[dimension], dimension, grows=grows)
         return cls(axes=axes, values=values, measured=measured)
 
     def clamp(self, coordinates: tuple[Number, ...]) -> tuple[Number, ...]:
@@ -105,7 +106,7 @@ class Grid:
         return seconds, known, dense * known
 
 
-def _filled(values: FloatArray, axis: FloatArray, dimension: int) -> FloatArray:
+def _filled(values: FloatArray, axis: FloatArray, dimension: int, *, grows: bool) -> FloatArray:
     lines = np.moveaxis(values, dimension, -1).reshape(-1, len(axis)).copy()
     for line in lines:
         have = np.flatnonzero(~np.isnan(line))
@@ -113,7 +114,8 @@ def _filled(values: FloatArray, axis: FloatArray, dimension: int) -> FloatArray:
             missing = np.flatnonzero(np.isnan(line))
             place = np.clip(np.searchsorted(have, missing) - 1, 0, None)
             near = have[place]
-            line[missing] = line[near] * axis[missing] / np.maximum(axis[near], 1e-9)
+            ratio = axis[missing] / np.maximum(axis[near], 1e-9) if grows else 1.0
+            line[missing] = line[near] * ratio
     moved = np.moveaxis(values, dimension, -1).shape
     return np.moveaxis(lines.reshape(moved), -1, dimension)
 
@@ -237,7 +239,7 @@ class CurveFunction:
             curve = replace(curve, seconds=ratio)
         return cls(
             name=curve.name,
-            grid=Grid.of(curve),
+            grid=Grid.of(curve, grows=curve.name not in RELATIVE),
             shape=shape,
             peaks=peaks,
             measured_shape=measured_shape,

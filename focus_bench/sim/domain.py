@@ -6,7 +6,7 @@ Knows shares of predicted time, not where they come from.
 CALIBRATED, INTERPOLATED, EXTRAPOLATED = "calibrated", "interpolated", "extrapolated"
 # Shares of the predicted time from which on a point is called so.
 WIDE_SHARE = 0.10
-OUTSIDE_SHARE = 0.01
+OUTSIDE_SHARE = 0.05
 
 Shares = tuple[float, float, float]  # measured densely, interpolated widely, extrapolated
 

@@ -6,6 +6,7 @@ together here anew.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import CURVES, GpuCalibration, OpCurve
 from focus_bench.core.records import StepTiming
 from focus_bench.core.token_buckets import captured_buckets, token_bucket
+from focus_bench.engine.calibration_grid import PlannedPoint
 from focus_bench.sim.simulate import simulate_point
 
 PROCESSORS = 132
@@ -254,6 +256,22 @@ def calibrate(gpu: AnalyticGpu, *, most_rows: float = 8192.0) -> GpuCalibration:
         },
         steps={},
     )
+
+
+def calibrate_at(gpu: AnalyticGpu, planned: Sequence[PlannedPoint]) -> GpuCalibration:
+    """The same at the points that the engine's calibration measures."""
+    calibration = calibrate(gpu)
+    curves = dict(calibration.curves)
+    for name, curve in calibration.curves.items():
+        points = sorted(p.point for p in planned if p.curve == name and p.point)
+        if points:
+            curves[name] = dataclasses.replace(
+                curve,
+                points=np.array(points, dtype=np.float64),
+                seconds=np.array([gpu.op(name, *(float(x) for x in point)) for point in points]),
+                spread=np.full(len(points), gpu.noise),
+            )
+    return dataclasses.replace(calibration, curves=curves)
 
 
 def with_steps(

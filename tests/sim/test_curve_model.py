@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from analytic_gpu import AnalyticGpu, calibrate, run_steps, with_steps
+from analytic_gpu import AnalyticGpu, calibrate, calibrate_at, run_steps, with_steps
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from sim_cases import ConstantTime, make_point, make_workload, simulate
 
@@ -15,12 +15,14 @@ from focus_bench.core.hardware import get_hardware
 from focus_bench.core.model_spec import PRESETS
 from focus_bench.core.op_curves import GpuCalibration
 from focus_bench.core.token_buckets import token_bucket
+from focus_bench.engine.calibration_grid import Limits, planned_points
 from focus_bench.sim.curve_model import CurveModel, StepCapacity
 from focus_bench.sim.domain import domain_note, domain_of, shares_text
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.roofline import RooflineModel
 
 SPEC = PRESETS["sdar-8b"]
+LIMITS = Limits(cache_tokens=800_000, sequence_tokens=32_768, page_size=64)
 RUNS = (
     *(("baseline", 1), ("baseline", 8), ("baseline", 48), ("baseline", 128)),
     *(("focus", 4), ("focus", 16), ("focus", 64), ("focus", 160)),
@@ -109,6 +111,25 @@ def test_held_out_steps_are_closer_than_by_roofline_or_plain_table(
     assert float(np.quantile(errors["curves"], 0.95)) < 0.05
     assert mape["table"] > 2.0 * mape["curves"], mape
     assert mape["roofline"] > 4.0 * mape["curves"], mape
+
+
+def test_the_points_that_calibrate_measures_are_enough() -> None:
+    """On the engine's own plan of points: within 2.5 % and not extrapolated, at any batch."""
+    gpu = AnalyticGpu(spec=SPEC)
+    measured = calibrate_at(gpu, planned_points(LIMITS))
+    for policy, batch, graphs in (
+        *(("baseline", 3, "auto"), ("baseline", 100, "off")),
+        *(("focus", 13, "auto"), ("focus", 60, "off"), ("focus", 256, "auto")),
+    ):
+        capacity = StepCapacity(max_rows=batch, block_length=32, cuda_graphs=graphs)
+        model = CurveModel(spec=SPEC, calibration=measured, capacity=capacity, row_tile=128)
+        gpu.capacity, gpu.cuda_graphs = batch * 32, graphs
+        truth = found = 0.0
+        for shape in shapes_of(policy, batch):
+            truth += gpu.step_timing(shape).duration_s
+            found += model.step_timing(shape).duration_s
+        assert found == pytest.approx(truth, rel=0.025), (policy, batch)
+        assert domain_of(model.tally.shares) != "extrapolated", (policy, batch)
 
 
 @pytest.mark.parametrize("policy", ["baseline", "focus"])

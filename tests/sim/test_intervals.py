@@ -108,6 +108,28 @@ def test_arrivals_over_time_widen_with_the_queue(profile: GpuProfile) -> None:
         assert 0.01 < width < most
 
 
+def test_a_closed_loop_has_intervals_without_another_simulation(profile: GpuProfile) -> None:
+    point = make_point("focus", scheduler=SchedulerConfig(batch_size=8))
+    workload = make_workload([60, 300] * 6, 40, max_concurrency=3)
+    model = profile.model(SPEC, StepCapacity(max_rows=8, block_length=32))
+    record = run(point, workload, model)
+    intervals = intervals_of(
+        record,
+        profile.uncertainty,
+        seed=0,
+        slots=3,
+        is_open=False,
+        depends_on_time=False,
+        depends_on_seed=True,
+        rerun=lambda factor: pytest.fail("simulated again"),
+    )
+    figures = figures_of(record)
+    assert intervals.keys() == figures.keys()
+    for name in FIGURES:
+        low, high = intervals[name].low, intervals[name].high
+        assert 0.5 * figures[name] < low <= figures[name] <= high < 2.0 * figures[name], name
+
+
 def test_costs_that_are_off_by_a_factor_scale_times_and_divide_throughput() -> None:
     """An uncertainty of one kind of steps, always 10 % slower: every replica is."""
     point, workload = make_point("baseline"), make_workload([40] * 6, 64)
