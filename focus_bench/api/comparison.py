@@ -28,7 +28,7 @@ from focus_bench.core.records import RunRecord, StepTiming
 from focus_bench.core.workload import Workload
 from focus_bench.report.attribution import Attribution, RunTotals, attribute
 from focus_bench.report.compare import Comparison, pair_results
-from focus_bench.report.figures_records import STEP_COLUMNS, FloatArray, read_records
+from focus_bench.report.figures.records import STEP_COLUMNS, FloatArray, read_records
 from focus_bench.report.folder import load_folder
 from focus_bench.report.points_file import choose, read_points
 from focus_bench.report.results import PointResult, result_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from focus_bench.core.costs import StepShape
 from focus_bench.core.errors import UsageError, check_choice, check_range
 from focus_bench.core.records import StepTiming
-from focus_bench.report.paper_published import SDAR, SOURCE
-from focus_bench.report.paper_published_speed import (
+from focus_bench.report.paper.published import SDAR, SOURCE
+from focus_bench.report.paper.published_speed import (
     BLOCK_LENGTH,
     PROCESSED_PER_DECODED,
     THROUGHPUT_BATCH_1,

@@ -11,7 +11,7 @@ from focus_bench.bench.paper_speed import ALL_SPEED, SPEED_PARTS
 from focus_bench.bench.quality import TaskChoice
 from focus_bench.core.config import SELECTIONS, DecodeConfig, PointConfig
 from focus_bench.core.errors import check_choice
-from focus_bench.report.paper_published import Published, table3, table4, table6
+from focus_bench.report.paper.published import Published, table3, table4, table6
 from focus_bench.report.quality_results import QualityPlan
 
 OBSERVED_PARTS = ("fig2", "fig3", "fig14")  # from one observed run of the baseline

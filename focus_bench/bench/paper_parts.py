@@ -15,7 +15,7 @@ from focus_bench.report.decodability import (
     position_auc_within_rows,
     step_shares,
 )
-from focus_bench.report.paper import (
+from focus_bench.report.paper.quality import (
     PairedDifference,
     PaperTable,
     QualityRow,
@@ -24,7 +24,7 @@ from focus_bench.report.paper import (
     quality_part,
     saving_line,
 )
-from focus_bench.report.paper_signal import fig2_table, fig3_table, fig14_table
+from focus_bench.report.paper.signal import fig2_table, fig3_table, fig14_table
 from focus_bench.report.plots import BarChart, Chart, DensityChart, LineChart, Series
 from focus_bench.report.quality_results import QualityResult
 

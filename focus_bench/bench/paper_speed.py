@@ -18,8 +18,8 @@ from focus_bench.core.config import (
 )
 from focus_bench.core.errors import UsageError, check_choice, check_range
 from focus_bench.core.model_folder import resolve_model
-from focus_bench.report.paper_published import LLADA2, SDAR
-from focus_bench.report.paper_published_speed import DATASETS
+from focus_bench.report.paper.published import LLADA2, SDAR
+from focus_bench.report.paper.published_speed import DATASETS
 
 SPEED_PARTS = ("table5", "table7", "fig6", "fig8", "fig7", "fig15", "fig17")  # cheap ones first
 ALL_SPEED = "all-throughput"

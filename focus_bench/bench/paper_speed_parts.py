@@ -14,15 +14,15 @@ from focus_bench.bench.paper_speed import (
     speed_settings,
 )
 from focus_bench.decoding.acceptance import PRESET_ALPHA, PRESET_BLOCK_LENGTH
-from focus_bench.report.figures_theme import policy_sign
-from focus_bench.report.paper_published import SOURCE
-from focus_bench.report.paper_published_speed import (
+from focus_bench.report.figures.theme import policy_sign
+from focus_bench.report.paper.published import SOURCE
+from focus_bench.report.paper.published_speed import (
     PEAK_SPEEDUP,
     WORDS,
     PublishedSpeed,
     published_speed,
 )
-from focus_bench.report.paper_speed import RATIO, THROUGHPUT, SpeedRow, basis_lines, speed_table
+from focus_bench.report.paper.speed import RATIO, THROUGHPUT, SpeedRow, basis_lines, speed_table
 from focus_bench.report.plots import LineChart, Series
 from focus_bench.report.results import PointResult
 

@@ -40,7 +40,7 @@ def command(
     from focus_bench.report.atomic import write_atomic
     from focus_bench.report.compare import comparison_csv
     from focus_bench.report.console import make_console
-    from focus_bench.report.figures_predicted import check_plot_name, write_predicted_plot
+    from focus_bench.report.figures.predicted import check_plot_name, write_predicted_plot
     from focus_bench.report.judgement import causes_table, errors_by_policy_table
     from focus_bench.report.tables import comparison_table
 

@@ -18,7 +18,7 @@ from focus_bench.bench.paper_speed import (
 from focus_bench.bench.quality import BUNDLED_MAX_NEW_TOKENS, SCORED_TASKS
 from focus_bench.cli.flags import OUTPUT, flag, switch, whole
 from focus_bench.core.model_spec import DEFAULT_MODEL
-from focus_bench.report.paper_published_speed import DATASETS
+from focus_bench.report.paper.published_speed import DATASETS
 
 GPU_BATCH, CPU_BATCH = 256, 32
 _BOTH = "Both"

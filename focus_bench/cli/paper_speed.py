@@ -75,7 +75,7 @@ class SpeedStudy:
         from focus_bench.api.host_profiles import host_profile
         from focus_bench.bench.paper_speed import MODEL, MODELS
         from focus_bench.core.errors import UsageError
-        from focus_bench.report.paper_published import SDAR
+        from focus_bench.report.paper.published import SDAR
 
         text = self.flags.host_step_ms
         try:

@@ -131,8 +131,8 @@ def _write_page(
     extra: "list[tuple[str, RenderableType]]",
     console: "Console",
 ) -> None:
-    from focus_bench.report.figures_data import load_report
-    from focus_bench.report.html import write_figures, write_html
+    from focus_bench.report.figures.data import load_report
+    from focus_bench.report.html.files import write_figures, write_html
 
     data = load_report(folders)
     if html is not None:

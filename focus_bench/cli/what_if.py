@@ -46,12 +46,12 @@ def show_what_if(folder: "ResultFolder", *, quiet: bool) -> None:
     """
     from focus_bench.report.atomic import write_atomic
     from focus_bench.report.console import make_console
-    from focus_bench.report.figures import rests_on
-    from focus_bench.report.figures_groups import plotted
-    from focus_bench.report.figures_panels import Figure
-    from focus_bench.report.figures_records import read_records
-    from focus_bench.report.figures_roofline import places, roofline
-    from focus_bench.report.figures_svg import write_figure
+    from focus_bench.report.figures.catalogue import rests_on
+    from focus_bench.report.figures.groups import plotted
+    from focus_bench.report.figures.panels import Figure
+    from focus_bench.report.figures.records import read_records
+    from focus_bench.report.figures.roofline import places, roofline
+    from focus_bench.report.figures.svg import write_figure
     from focus_bench.report.what_if import (
         basis,
         batch_sweeps,

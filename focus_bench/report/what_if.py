@@ -15,10 +15,10 @@ from focus_bench.report import formats
 from focus_bench.report.captions import plain_lines
 from focus_bench.report.compare import Comparison, pair_results, speedups
 from focus_bench.report.export import Cell, csv_text
-from focus_bench.report.figures_groups import BATCH, Facet, Plotted, facets, series_of
-from focus_bench.report.figures_records import Key
-from focus_bench.report.figures_roofline import Place, ridge_of, sheet_of
-from focus_bench.report.figures_theme import policy_sign
+from focus_bench.report.figures.groups import BATCH, Facet, Plotted, facets, series_of
+from focus_bench.report.figures.records import Key
+from focus_bench.report.figures.roofline import Place, ridge_of, sheet_of
+from focus_bench.report.figures.theme import policy_sign
 from focus_bench.report.layout import Column, FittedTable, column
 from focus_bench.report.results import PointResult
 from focus_bench.report.tables import name_columns
@@ -74,7 +74,7 @@ class BatchSweep:
 
 
 def batch_sweeps(points: Sequence[Plotted], placed: Mapping[Key, Place]) -> tuple[BatchSweep, ...]:
-    """One sweep for each setting that has a baseline; `placed`: from `figures_roofline.places`."""
+    """One sweep for each setting that has a baseline; `placed`: from `figures.roofline.places`."""
     found = []
     for facet in facets(points, BATCH):
         sweep = _sweep(facet, placed)

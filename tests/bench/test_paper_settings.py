@@ -16,7 +16,7 @@ from focus_bench.bench.paper import (
 )
 from focus_bench.core.config import DecodeConfig, EngineConfig, PointConfig, WorkloadConfig
 from focus_bench.core.errors import UsageError
-from focus_bench.report.paper_published import BENCHMARKS, LLADA2, SDAR
+from focus_bench.report.paper.published import BENCHMARKS, LLADA2, SDAR
 
 
 def decode(policy: str, threshold: float, **changes: object) -> DecodeConfig:

@@ -15,7 +15,7 @@ from focus_bench.api.prediction import find_target, with_host
 from focus_bench.core.costs import StepShape
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import StepTiming
-from focus_bench.report.paper_published import LLADA2, SDAR
+from focus_bench.report.paper.published import LLADA2, SDAR
 
 
 @dataclasses.dataclass(frozen=True)

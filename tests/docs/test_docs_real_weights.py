@@ -10,7 +10,8 @@ import pytest
 from doc_text import DOCS, commands, table
 
 from focus_bench.cli.main import main
-from focus_bench.report import paper_published, paper_published_speed
+from focus_bench.report.paper import published as paper_published
+from focus_bench.report.paper import published_speed as paper_published_speed
 
 PAGE = DOCS / "real-weights.md"
 FOLDER = Path("models") / "SDAR-8B-Chat-b32"

@@ -9,8 +9,8 @@ from report_samples import PROVENANCE, make_point, make_request, make_run, make_
 from focus_bench.core.config import DecodeConfig, EngineConfig, PointConfig, WorkloadConfig
 from focus_bench.core.records import RunRecord
 from focus_bench.report.failures import PointFailure
-from focus_bench.report.figures_data import ReportData
-from focus_bench.report.figures_records import PointRecords
+from focus_bench.report.figures.data import ReportData
+from focus_bench.report.figures.records import PointRecords
 from focus_bench.report.folder import ResultFolder
 from focus_bench.report.manifest import new_manifest, planned_points
 from focus_bench.report.quality_folder import QualityFolder

@@ -14,12 +14,12 @@ from focus_bench.core.costs import DecodeShape, decode_ops, total_bytes, total_f
 from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import HARDWARE
 from focus_bench.core.model_spec import PRESETS
-from focus_bench.report.figures import all_figures, rests_on
-from focus_bench.report.figures_data import load_report
-from focus_bench.report.figures_describe import describe, numbers
-from focus_bench.report.figures_groups import BATCH, facets, plotted
-from focus_bench.report.figures_latency import latency
-from focus_bench.report.figures_panels import (
+from focus_bench.report.figures.catalogue import all_figures, rests_on
+from focus_bench.report.figures.data import load_report
+from focus_bench.report.figures.describe import describe, numbers
+from focus_bench.report.figures.groups import BATCH, facets, plotted
+from focus_bench.report.figures.latency import latency
+from focus_bench.report.figures.panels import (
     MAX_PANELS,
     AbsentFigure,
     Figure,
@@ -28,11 +28,11 @@ from focus_bench.report.figures_panels import (
     RowPanel,
     StackPanel,
 )
-from focus_bench.report.figures_quality import quality
-from focus_bench.report.figures_records import STEP_COLUMNS
-from focus_bench.report.figures_roofline import roofline
-from focus_bench.report.figures_steps import step_time, steps_per_block, tokens_per_step
-from focus_bench.report.figures_throughput import (
+from focus_bench.report.figures.quality import quality
+from focus_bench.report.figures.records import STEP_COLUMNS
+from focus_bench.report.figures.roofline import roofline
+from focus_bench.report.figures.steps import step_time, steps_per_block, tokens_per_step
+from focus_bench.report.figures.throughput import (
     processed_per_decoded,
     speedup_by_alpha,
     speedup_by_block_length,

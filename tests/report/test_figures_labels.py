@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_bench.report.figures_labels import Box, emptiest_corner, place_names, spread_labels
-from focus_bench.report.figures_lines import log_ticks
+from focus_bench.report.figures.labels import Box, emptiest_corner, place_names, spread_labels
+from focus_bench.report.figures.lines import log_ticks
 
 PLACES = st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=8)
 

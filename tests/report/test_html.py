@@ -13,11 +13,11 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from focus_bench.cli.main import app
-from focus_bench.report.figures_data import load_report
-from focus_bench.report.figures_theme import PLACEHOLDERS, THEMES
-from focus_bench.report.html import write_figures, write_html
-from focus_bench.report.html_page import report_html
-from focus_bench.report.html_renderables import renderable_html
+from focus_bench.report.figures.data import load_report
+from focus_bench.report.figures.theme import PLACEHOLDERS, THEMES
+from focus_bench.report.html.files import write_figures, write_html
+from focus_bench.report.html.page import report_html
+from focus_bench.report.html.renderables import renderable_html
 from focus_bench.report.layout import Column, FittedTable
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}

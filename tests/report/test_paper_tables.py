@@ -10,7 +10,8 @@ from report_samples import make_point, make_result
 from rich.console import Console
 
 from focus_bench.report.decodability import LayerImportance, StepShareStatistics
-from focus_bench.report.paper import (
+from focus_bench.report.paper.published import table3
+from focus_bench.report.paper.quality import (
     PairedDifference,
     PaperTable,
     QualityRow,
@@ -18,8 +19,7 @@ from focus_bench.report.paper import (
     quality_part,
     saving_line,
 )
-from focus_bench.report.paper_published import table3
-from focus_bench.report.paper_signal import fig2_table, fig3_table
+from focus_bench.report.paper.signal import fig2_table, fig3_table
 from focus_bench.report.quality_results import QualityPlan, QualityResult
 
 

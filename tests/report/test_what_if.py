@@ -11,8 +11,8 @@ from report_samples import make_point, make_result
 from focus_bench.core.config import EngineConfig, SchedulerConfig, WorkloadConfig
 from focus_bench.core.hardware import HARDWARE
 from focus_bench.report.console import make_console
-from focus_bench.report.figures_groups import plotted
-from focus_bench.report.figures_roofline import Place, ridge_of
+from focus_bench.report.figures.groups import plotted
+from focus_bench.report.figures.roofline import Place, ridge_of
 from focus_bench.report.results import PointResult
 from focus_bench.report.what_if import (
     BatchSweep,

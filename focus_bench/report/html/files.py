@@ -6,10 +6,10 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from focus_bench.report.atomic import write_atomic
-from focus_bench.report.figures import all_figures
-from focus_bench.report.figures_data import ReportData
-from focus_bench.report.figures_svg import write_figure
-from focus_bench.report.html_page import report_html
+from focus_bench.report.figures.catalogue import all_figures
+from focus_bench.report.figures.data import ReportData
+from focus_bench.report.figures.svg import write_figure
+from focus_bench.report.html.page import report_html
 
 
 def write_html(

@@ -9,8 +9,8 @@ from focus_bench.report.decodability import (
     StepShareStatistics,
 )
 from focus_bench.report.export import Cell
-from focus_bench.report.paper import PaperColumn, PaperTable
-from focus_bench.report.paper_published import SDAR, SOURCE, TOKENS_PER_STEP
+from focus_bench.report.paper.published import SDAR, SOURCE, TOKENS_PER_STEP
+from focus_bench.report.paper.quality import PaperColumn, PaperTable
 
 
 def fig2_table(shares: StepShareStatistics, basis: Sequence[str]) -> PaperTable:

@@ -12,10 +12,10 @@ import matplotlib
 from matplotlib.figure import Figure as Canvas
 
 from focus_bench.report.atomic import write_atomic
-from focus_bench.report.figures_describe import describe
-from focus_bench.report.figures_draw import draw_panel
-from focus_bench.report.figures_panels import Figure, Panel
-from focus_bench.report.figures_theme import PLACEHOLDERS, THEMES
+from focus_bench.report.figures.describe import describe
+from focus_bench.report.figures.draw import draw_panel
+from focus_bench.report.figures.panels import Figure, Panel
+from focus_bench.report.figures.theme import PLACEHOLDERS, THEMES
 
 _PNG_DPI = 216  # three pixels a unit
 _NO_METADATA: dict[str, None] = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from focus_bench.report import formats
 from focus_bench.report.captions import data_line
 from focus_bench.report.compare import THROUGHPUT, error_summary, pair_results, speedups
-from focus_bench.report.figures_data import ReportData
-from focus_bench.report.figures_groups import Plotted, plotted
+from focus_bench.report.figures.data import ReportData
+from focus_bench.report.figures.groups import Plotted, plotted
 from focus_bench.report.manifest import Manifest
 from focus_bench.report.quality_results import QualityResult
 

@@ -9,10 +9,10 @@ import matplotlib
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from focus_bench.report.figures_axes import TEXT, WIDTH, Colours, Sheet, style_axes
-from focus_bench.report.figures_cells import draw_heat, draw_rows, draw_stacks, key_height
-from focus_bench.report.figures_lines import draw_lines
-from focus_bench.report.figures_panels import (
+from focus_bench.report.figures.axes import TEXT, WIDTH, Colours, Sheet, style_axes
+from focus_bench.report.figures.cells import draw_heat, draw_rows, draw_stacks, key_height
+from focus_bench.report.figures.lines import draw_lines
+from focus_bench.report.figures.panels import (
     HeatPanel,
     LinePanel,
     Panel,

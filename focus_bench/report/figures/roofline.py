@@ -14,8 +14,8 @@ from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_folder import resolve_model, spec_on_device
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.report.compare import FOR
-from focus_bench.report.figures_groups import BATCH, Plotted, facets, series_of
-from focus_bench.report.figures_panels import (
+from focus_bench.report.figures.groups import BATCH, Plotted, facets, series_of
+from focus_bench.report.figures.panels import (
     AbsentFigure,
     Figure,
     Guide,
@@ -23,7 +23,7 @@ from focus_bench.report.figures_panels import (
     Panel,
     Series,
 )
-from focus_bench.report.figures_records import STEP_COLUMNS, FloatArray, Key
+from focus_bench.report.figures.records import STEP_COLUMNS, FloatArray, Key
 
 _STEPS = 64  # of one point, evenly spread, whose cost is counted
 _COLUMN = {name: place for place, name in enumerate(STEP_COLUMNS)}

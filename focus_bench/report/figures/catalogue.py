@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from focus_bench.report.captions import captions
 from focus_bench.report.compare import pair_results
-from focus_bench.report.figures_data import ReportData
-from focus_bench.report.figures_groups import plotted
-from focus_bench.report.figures_latency import latency
-from focus_bench.report.figures_panels import MAX_PANELS, AbsentFigure, Figure
-from focus_bench.report.figures_quality import quality
-from focus_bench.report.figures_roofline import roofline
-from focus_bench.report.figures_steps import step_time, steps_per_block, tokens_per_step
-from focus_bench.report.figures_throughput import (
+from focus_bench.report.figures.data import ReportData
+from focus_bench.report.figures.groups import plotted
+from focus_bench.report.figures.latency import latency
+from focus_bench.report.figures.panels import MAX_PANELS, AbsentFigure, Figure
+from focus_bench.report.figures.quality import quality
+from focus_bench.report.figures.roofline import roofline
+from focus_bench.report.figures.steps import step_time, steps_per_block, tokens_per_step
+from focus_bench.report.figures.throughput import (
     processed_per_decoded,
     speedup_by_alpha,
     speedup_by_block_length,

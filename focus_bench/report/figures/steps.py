@@ -5,8 +5,8 @@ Takes results sorted into facets; draws nothing.
 
 from collections.abc import Callable, Sequence
 
-from focus_bench.report.figures_groups import BATCH, Plotted, facets, joined, one_batch
-from focus_bench.report.figures_panels import (
+from focus_bench.report.figures.groups import BATCH, Plotted, facets, joined, one_batch
+from focus_bench.report.figures.panels import (
     AbsentFigure,
     Bar,
     Figure,
@@ -16,7 +16,7 @@ from focus_bench.report.figures_panels import (
     Series,
     StackPanel,
 )
-from focus_bench.report.figures_theme import STEP_PARTS
+from focus_bench.report.figures.theme import STEP_PARTS
 
 _TAIL = 0.002  # share of a distribution that the end of the axis may cut off
 _SOURCES = "Solid lines are measured, dashed ones predicted."

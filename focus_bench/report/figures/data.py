@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from focus_bench.report.failures import PointFailure
-from focus_bench.report.figures_records import PointRecords, read_records
+from focus_bench.report.figures.records import PointRecords, read_records
 from focus_bench.report.folder import load_folder
 from focus_bench.report.locked_folder import read_manifest
 from focus_bench.report.manifest import Manifest

@@ -10,15 +10,15 @@ from rich.console import RenderableType
 from focus_bench.core.config import POLICY_NAMES
 from focus_bench.report.detail import point_detail
 from focus_bench.report.failures import failed_points_table
-from focus_bench.report.figures import all_figures
-from focus_bench.report.figures_data import ReportData
-from focus_bench.report.figures_describe import numbers
-from focus_bench.report.figures_panels import AbsentFigure, Figure
-from focus_bench.report.figures_svg import inline_svg
-from focus_bench.report.figures_theme import policy_sign
-from focus_bench.report.html_facts import environment, labels, subtitle, tiles
-from focus_bench.report.html_renderables import escaped, renderable_html, table_html
-from focus_bench.report.html_style import style_sheet
+from focus_bench.report.figures.catalogue import all_figures
+from focus_bench.report.figures.data import ReportData
+from focus_bench.report.figures.describe import numbers
+from focus_bench.report.figures.panels import AbsentFigure, Figure
+from focus_bench.report.figures.svg import inline_svg
+from focus_bench.report.figures.theme import policy_sign
+from focus_bench.report.html.facts import environment, labels, subtitle, tiles
+from focus_bench.report.html.renderables import escaped, renderable_html, table_html
+from focus_bench.report.html.style import style_sheet
 from focus_bench.report.quality import quality_table
 from focus_bench.report.results import PointResult
 from focus_bench.report.tables import comparison_table, failures_table, results_table

@@ -8,15 +8,15 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from focus_bench.report import formats
-from focus_bench.report.figures_axes import ROUND, SMALL, WIDTH, Sheet, axis_label
-from focus_bench.report.figures_labels import (
+from focus_bench.report.figures.axes import ROUND, SMALL, WIDTH, Sheet, axis_label
+from focus_bench.report.figures.labels import (
     Box,
     dense,
     emptiest_corner,
     place_names,
     spread_labels,
 )
-from focus_bench.report.figures_panels import Guide, LinePanel, Series
+from focus_bench.report.figures.panels import Guide, LinePanel, Series
 
 _TICK_GAP = 0.16  # share of an axis that the name of a time takes
 

@@ -4,8 +4,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from focus_bench.report import formats
-from focus_bench.report.figures_axes import ROUND, SMALL, TEXT, Sheet, axis_label
-from focus_bench.report.figures_panels import HeatPanel, Row, RowPanel, StackPanel
+from focus_bench.report.figures.axes import ROUND, SMALL, TEXT, Sheet, axis_label
+from focus_bench.report.figures.panels import HeatPanel, Row, RowPanel, StackPanel
 
 _KEY_COLUMNS = 4
 

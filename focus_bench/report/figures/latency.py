@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from focus_bench.report.figures_groups import (
+from focus_bench.report.figures.groups import (
     BATCH,
     Plotted,
     facets,
     joined,
     one_batch,
 )
-from focus_bench.report.figures_panels import AbsentFigure, Figure, LinePanel, Panel, Series
-from focus_bench.report.figures_records import FloatArray, Key
-from focus_bench.report.figures_steps import only_one_batch
+from focus_bench.report.figures.panels import AbsentFigure, Figure, LinePanel, Panel, Series
+from focus_bench.report.figures.records import FloatArray, Key
+from focus_bench.report.figures.steps import only_one_batch
 
 _NAMES = {
     "ttft_s": "time to first token",

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from focus_bench.core.errors import UsageError
 from focus_bench.report.atomic import write_atomic
 from focus_bench.report.compare import THROUGHPUT, Comparison, interval_of
-from focus_bench.report.figures_theme import THEMES, policy_order, policy_sign
+from focus_bench.report.figures.theme import THEMES, policy_order, policy_sign
 
 FORMATS = ("png", "svg", "pdf")
 _SIZE_INCHES = 5.2

@@ -1,6 +1,6 @@
 """The style sheet of the HTML report: one column on a phone, two on a screen, light and dark."""
 
-from focus_bench.report.figures_theme import css_variables
+from focus_bench.report.figures.theme import css_variables
 
 _RULES = """
 *{box-sizing:border-box}

@@ -7,7 +7,7 @@ means of two runs (Sections 5.3, F.1). Plots have no figures but those that the 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from focus_bench.report.paper_published import LLADA2, SDAR
+from focus_bench.report.paper.published import LLADA2, SDAR
 
 BLOCK_LENGTH = 32  # where nothing else is said
 DATASETS = ("sharegpt", "wildchat", "math")

@@ -6,7 +6,7 @@ Takes results sorted into facets; draws nothing.
 from collections.abc import Callable, Sequence
 
 from focus_bench.report.compare import speedups
-from focus_bench.report.figures_groups import (
+from focus_bench.report.figures.groups import (
     ALPHA,
     BATCH,
     BLOCK_LENGTH,
@@ -16,7 +16,7 @@ from focus_bench.report.figures_groups import (
     joined,
     series_of,
 )
-from focus_bench.report.figures_panels import (
+from focus_bench.report.figures.panels import (
     AbsentFigure,
     Figure,
     HeatPanel,

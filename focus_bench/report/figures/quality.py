@@ -5,8 +5,8 @@ Takes results of eval; draws nothing.
 
 from collections.abc import Sequence
 
-from focus_bench.report.figures_panels import AbsentFigure, Figure, LinePanel, Panel, Series
-from focus_bench.report.figures_theme import policy_order, policy_sign
+from focus_bench.report.figures.panels import AbsentFigure, Figure, LinePanel, Panel, Series
+from focus_bench.report.figures.theme import policy_order, policy_sign
 from focus_bench.report.quality_results import QualityResult, reads_alpha, reads_retain
 
 

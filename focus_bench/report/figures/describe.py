@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from focus_bench.report import formats
-from focus_bench.report.figures_panels import HeatPanel, LinePanel, Panel, RowPanel, StackPanel
+from focus_bench.report.figures.panels import HeatPanel, LinePanel, Panel, RowPanel, StackPanel
 
 _FEW = 12  # points of a line that its description lists
 

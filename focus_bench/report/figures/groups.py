@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from focus_bench.report.codec import to_plain
 from focus_bench.report.compare import pair_results
-from focus_bench.report.figures_theme import PolicySign, policy_order, policy_sign
+from focus_bench.report.figures.theme import PolicySign, policy_order, policy_sign
 from focus_bench.report.quality_results import reads_alpha, reads_retain
 from focus_bench.report.results import PointResult
 

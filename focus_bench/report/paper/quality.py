@@ -13,7 +13,7 @@ from rich.text import Text
 from focus_bench.report import formats
 from focus_bench.report.export import Cell, csv_text
 from focus_bench.report.layout import Column, FittedTable, column
-from focus_bench.report.paper_published import SOURCE, Published
+from focus_bench.report.paper.published import SOURCE, Published
 from focus_bench.report.quality_results import QualityResult
 
 _Z_975 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution

@@ -12,10 +12,10 @@ from focus_bench.report.captions import data_line, plain_lines
 from focus_bench.report.compare import pair_results
 from focus_bench.report.distribution import ratio
 from focus_bench.report.export import Cell
-from focus_bench.report.figures_theme import policy_sign
-from focus_bench.report.paper import PaperColumn, PaperTable
-from focus_bench.report.paper_published import SOURCE
-from focus_bench.report.paper_published_speed import PublishedSpeed
+from focus_bench.report.figures.theme import policy_sign
+from focus_bench.report.paper.published import SOURCE
+from focus_bench.report.paper.published_speed import PublishedSpeed
+from focus_bench.report.paper.quality import PaperColumn, PaperTable
 from focus_bench.report.results import PointResult
 
 RATIO, THROUGHPUT = "processed_per_decoded", "output_throughput"

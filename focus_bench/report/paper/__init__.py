@@ -1,0 +1,1 @@
+"""The paper's tables and figures: our values and the published ones beside them."""
