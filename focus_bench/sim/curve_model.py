@@ -199,12 +199,9 @@ class CurveModel:
         curves = self._curves
         if rows <= 0 or "layer_sustained" not in curves:
             return 1.0
-        grid = curves["layer_sustained"].grid
-        (at,) = grid.clamp((rows,))
-        burst_s = curves["project"].at_rows(float(at))[0] + curves["finish"].at_rows(float(at))[0]
         if curves["project"].is_carried:
             return 1.0  # power limits are not carried over
-        return max(1.0, curves["layer_sustained"].at_rows(float(at))[0] / burst_s)
+        return self._remembered("sustained", 1.0, float(rows), 0.0)
 
     def _attention(self, queries: IntArray, keys: IntArray, layers: int) -> float:
         """Decode attention of `layers` layers; arrays over sequences."""
@@ -220,7 +217,7 @@ class CurveModel:
         curve = self._curves["attention_decode"]
         seconds, inside, dense = curve.mean_of_sequences(n, q, k)
         mean_q, mean_k = float(np.add.reduce(q)) / n, float(np.add.reduce(k)) / n
-        variation = max(0.0, float(k @ k) / n / mean_k**2 - 1.0) ** 0.5
+        variation = max(0.0, float(np.add.reduce(k * k)) / n / mean_k**2 - 1.0) ** 0.5
         seconds *= self._table_width(n, mean_k)
         if variation > 0.02:
             excess = self._excess(n, mean_q, mean_k)
@@ -231,7 +228,7 @@ class CurveModel:
         return seconds * layers
 
     # What follows changes slowly with the context, and is asked for at every step: it is taken at
-    # the nearest context of a fine scale, and remembered.
+    # the nearest context of a fine scale, and remembered (as is what depends on rows alone).
 
     def _alone(self, queries: float, keys: float) -> float:
         """One sequence on its own."""
@@ -261,6 +258,11 @@ class CurveModel:
         curves = self._curves
         if what == "alone":
             return float(curves["attention_decode"].at((n, middle, keys))[0])
+        if what == "sustained":
+            (rows,) = curves["layer_sustained"].grid.clamp((middle,))
+            names = ("project", "finish", "layer_sustained")
+            project_s, finish_s, layer_s = (curves[n].at_rows(float(rows))[0] for n in names)
+            return max(1.0, layer_s / (project_s + finish_s))
         if what == "width":
             wanted, _, _ = curves["attention_bound"].at((n, keys, max(middle, keys)))
             usual, _, _ = curves["attention_bound"].at((n, keys, max(float(TABLE_TOKENS), keys)))

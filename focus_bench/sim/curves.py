@@ -131,7 +131,17 @@ class SequencesTable:
         shape = (len(self._q), len(self._k))
         q, k = np.meshgrid(self._q, self._k, indexing="ij")
         seconds, known, dense = grid.at((np.full(shape, first), q, k))
-        self._seconds, self._known = seconds.ravel(), known.ravel()
+        # Of each cell, from its lowest corner: value, slopes along k and q, and their product.
+        self._known = known[:-1, :-1].ravel()
+        along_k, along_q = np.diff(seconds, axis=1), np.diff(seconds, axis=0)
+        self._cells = np.stack(
+            [
+                seconds[:-1, :-1].ravel(),
+                along_k[:-1].ravel(),
+                along_q[:, :-1].ravel(),
+                np.diff(along_k, axis=0).ravel(),
+            ]
+        )
         self._dense = bool(np.all(dense >= known))
         self._per_q, self._per_k = 1.0 / np.diff(self._q), 1.0 / np.diff(self._k)
         self._wide_k = self._k[1:] > DENSE_RATIO * np.maximum(self._k[:-1], 1.0)
@@ -150,21 +160,18 @@ class SequencesTable:
         """Seconds [n] inside; shares of the sequences inside and on dense measurements (by the
         corners towards zero).
         """
-        columns = len(self._k)
-        i = np.minimum(np.searchsorted(self._q, q, side="right") - 1, len(self._q) - 2)
-        j = np.minimum(np.searchsorted(self._k, k, side="right") - 1, columns - 2)
+        i = np.searchsorted(self._q[:-1], q, side="right") - 1
+        j = np.searchsorted(self._k[:-1], k, side="right") - 1
         of_q, of_k = (q - self._q[i]) * self._per_q[i], (k - self._k[j]) * self._per_k[j]
-        corner = i * columns + j
-        table = self._seconds
-        low, high = table[corner], table[corner + columns]
-        low = low + (table[corner + 1] - low) * of_k
-        high = high + (table[corner + columns + 1] - high) * of_k
+        corner = i * (len(self._k) - 1) + j
+        value, along_k, along_q, twist = self._cells[:, corner]
+        seconds = value + along_k * of_k + (along_q + twist * of_k) * of_q
         # (Shares by counting where there is something to count: this runs twice a step.)
         inside = 1.0 if self._all_known else np.count_nonzero(self._known[corner]) / len(q)
         dense = 1.0 if self._dense else 0.0
         if self._dense and self._some_wide:
             dense = 1.0 - np.count_nonzero(self._wide_k[j]) / len(q)
-        return low + (high - low) * of_q, inside, min(inside, dense)
+        return seconds, inside, min(inside, dense)
 
 
 @dataclass(kw_only=True)
