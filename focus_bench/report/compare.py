@@ -6,7 +6,7 @@ were had (device, number format, memory, path of the data) does not matter to th
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from focus_bench.core.config import DecodeConfig, EngineConfig, ImportanceConfig, PointConfig
 from focus_bench.core.intervals import Interval, intervals_in
@@ -208,7 +208,9 @@ def speedups(results: Iterable[PointResult]) -> dict[tuple[str, str, str], float
     """Output throughput over the baseline's, by result key; None where there is no baseline.
 
     The baseline is that of the same source, hardware and settings, but for those that only concern
-    the other policies (alpha, retain, select, importance, ...).
+    the other policies (alpha, retain, select, importance, ...). Of several, each baseline has
+    itself, and another policy the most alike: of the same alpha, then of the most equal settings,
+    then the nearest in `results`, where those of one folder stand together.
     """
     return {
         result.key: _quotient(result.metrics, None if baseline is None else baseline.metrics)
@@ -303,13 +305,35 @@ def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
 def _with_baselines(
     results: Iterable[PointResult],
 ) -> list[tuple[PointResult, PointResult | None]]:
-    latest = {result.key: result for result in results}
-    baselines = {
-        _baseline_key(result): result
-        for result in latest.values()
-        if result.point.decode.policy == "baseline"
-    }
-    return [(result, baselines.get(_baseline_key(result))) for result in latest.values()]
+    latest = list({result.key: result for result in results}.values())
+    baselines: dict[tuple[PointConfig, str, str], list[tuple[int, PointResult]]] = {}
+    for place, result in enumerate(latest):
+        if result.point.decode.policy == "baseline":
+            baselines.setdefault(_baseline_key(result), []).append((place, result))
+    return [
+        (result, _most_alike(place, result, baselines.get(_baseline_key(result), [])))
+        for place, result in enumerate(latest)
+    ]
+
+
+def _most_alike(
+    place: int, result: PointResult, baselines: Sequence[tuple[int, PointResult]]
+) -> PointResult | None:
+    """The baseline of a result; itself, if it is one, since nothing is more alike."""
+
+    def likeness(candidate: tuple[int, PointResult]) -> tuple[bool, int, int]:
+        there, baseline = candidate
+        ours, theirs = result.point, baseline.point
+        same = sum(
+            getattr(ours.decode, field.name) == getattr(theirs.decode, field.name)
+            for field in fields(DecodeConfig)
+        )
+        same += ours.importance == theirs.importance
+        return (ours.decode.alpha == theirs.decode.alpha, same, -abs(place - there))
+
+    if result.point.decode.policy == "baseline":
+        return result
+    return max(baselines, key=likeness, default=(0, None))[1]
 
 
 def _quotient(metrics: PointMetrics, baseline: PointMetrics | None) -> float | None:

@@ -127,6 +127,27 @@ def test_speedup_is_over_the_baseline_of_the_same_settings_and_source():
     assert faster[predicted.key] is None
 
 
+@pytest.mark.parametrize("source", ["measured", "predicted"])
+def test_of_several_baselines_each_is_its_own_and_policies_take_the_most_alike(source):
+    def result(policy, tokens, **decode):
+        return make_result(make_point(policy, **decode), source=source, output_tokens=tokens)
+
+    first = result("baseline", 200, alpha=1.5), result("focus", 500, alpha=1.5)
+    second = result("baseline", 400, alpha=2.0), result("focus", 500, alpha=2.0)
+    fixed = result("baseline", 100, alpha=2.0, retain=4), result("focus", 500, alpha=2.0, retain=4)
+    other = result("focus", 800, alpha=3.0)  # of no baseline's alpha: that of its own folder
+    for order in (
+        [*first, *second, *fixed, other],
+        [*fixed, *first, *second, other],
+        [*second, *fixed, other, *first],
+    ):
+        faster = speedups(order)
+        assert [faster[r.key] for r in (first[0], second[0], fixed[0])] == [1.0, 1.0, 1.0]
+        assert [faster[r.key] for r in (first[1], second[1], fixed[1])] == [2.5, 1.25, 5.0]
+    assert speedups([*first, *second, other])[other.key] == 2.0
+    assert speedups([*second, *first, other])[other.key] == 4.0
+
+
 def test_speedup_over_a_baseline_without_output_is_undefined():
     baseline = make_result(make_point("baseline"), output_tokens=0)
     focus = make_result(make_point("focus"))
