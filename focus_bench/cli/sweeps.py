@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from focus_bench.bench.replay_check import check_replay
 from focus_bench.bench.sweep import FailedPoint, SweepResult, run_sweep
 from focus_bench.bench.workload_cache import WorkloadCache
 from focus_bench.cli.interrupts import Interrupted, Interrupts
@@ -152,7 +153,7 @@ def run_campaigns(
     goodput = GoodputThresholds.parse([i for item in flags.goodput or [] for i in item.split()])
     for campaign in campaigns:
         for point in campaign.points:
-            workloads.of(point)
+            check_replay(point, workloads.of(point))
     manifest = new_manifest(
         tuple(planned for campaign in campaigns for planned in campaign.planned()),
         command=command,

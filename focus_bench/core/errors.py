@@ -15,14 +15,26 @@ class UsageError(ValueError):
         self.field = field
         self.value = value
         self.allowed = allowed
-        shown = repr(value) if isinstance(value, str) else str(value)
+        # Copies, pickles and SimPy make an exception anew from its type and `args`.
+        super().__init__(field, value, allowed)
+
+    def __str__(self) -> str:
+        shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
         if len(shown) > 200:
             shown = shown[:200] + "..."
-        super().__init__(" ".join(f"{field}: {shown} is not usable; allowed: {allowed}".split()))
+        return " ".join(f"{self.field}: {shown} is not usable; allowed: {self.allowed}".split())
 
 
 class CapacityError(UsageError):
     """Something does not fit into memory or into the page pool; carries the numbers in its text."""
+
+
+def reason_of(error: Exception) -> str:
+    """Why a file could not be read, in words: without the system's number and without the path,
+    which the message that takes it names already.
+    """
+    reason = error.strerror if isinstance(error, OSError) else None
+    return reason or str(error)
 
 
 def check_range(
@@ -43,9 +55,14 @@ def check_range(
     if high is not None:
         bad = bad or value > high
     if bad:
-        low_text = "" if low is None else f"{'>' if low_open else '>='} {low:g}"
-        high_text = "" if high is None else f"<= {high:g}"
+        low_text = "" if low is None else f"{'>' if low_open else '>='} {_limit(low)}"
+        high_text = "" if high is None else f"<= {_limit(high)}"
         raise UsageError(field, value, " and ".join(t for t in (low_text, high_text) if t))
+
+
+def _limit(limit: float) -> str:
+    """Whole numbers with all their digits."""
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
 
 
 def check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:

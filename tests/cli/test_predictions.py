@@ -244,3 +244,23 @@ def test_compare_judges_fixed_points_and_names_causes(
     assert "decode.policy ideal" in capsys.readouterr().err
     assert main(["compare", str(folder), "--plot", str(tmp_path / "plot.txt")]) == 2
     assert "NAME.svg" in capsys.readouterr().err
+
+
+def test_a_trace_of_too_few_requests_is_one_line_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces, out = tmp_path / "traces", tmp_path / "out"
+    arguments = [*RUN, "--policy", "baseline", "--no-predict", "--output-dir", str(out), "--quiet"]
+    assert main([*arguments, "--decode-trace", str(traces)]) == 0
+    (trace,) = traces.iterdir()
+    capsys.readouterr()
+    arguments = ["simulate", *REQUESTS, "--policy", "baseline", "--batch-size", "2"]
+    arguments += ["--acceptance", f"replay:{trace}", "--num-prompts", "9"]
+    assert main([*arguments, "--output-dir", str(tmp_path / "other")]) == 2
+    shown = capsys.readouterr()
+    assert shown.err == (
+        "focus-bench: error: --num-prompts: 9 is not usable; allowed: at most 3, the requests that "
+        f"{trace} holds\n"
+    )
+    assert shown.out == ""
+    assert not (tmp_path / "other").exists()
