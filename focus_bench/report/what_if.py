@@ -179,13 +179,15 @@ def _lines(sweep: BatchSweep) -> list[str]:
                 "ideal: keeps what the step decodes and no more: the bound on any predictor"
             )
         elif other.pays_from is None:
-            lines.append(f"{other.name} does not pay at batch {largest}")
+            lines.append(f"{other.name} pays at no batch up to {largest}")
         else:
             already = ", the smallest here" if other.pays_from == smallest else ""
-            lines.append(
-                f"{other.name} pays from batch {other.pays_from} on (more than "
-                f"{100 * (PAYS_BEYOND - 1):.0f} % above the baseline{already})"
-            )
+            lines.append(f"{other.name} pays from batch {other.pays_from} on{already}")
+    if any(other.policy != "ideal" for other in sweep.others):
+        lines.append(
+            f"pays: output throughput more than {100 * (PAYS_BEYOND - 1):.0f} % above the "
+            "baseline's, there and at every larger batch here"
+        )
     if sweep.ridge is None or not sweep.places:
         lines.append("no roofline: no data sheet of the hardware, or no steps.csv")
     elif sweep.compute_bound_from is None:

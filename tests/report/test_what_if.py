@@ -127,7 +127,8 @@ def test_the_table_says_both_marks_in_words_and_at_their_rows(
     }
     out = shown(sweep_of(series, {1: 30.0, 2: 60.0, 4: 400.0}), capsys)
     words = " ".join(out.split())
-    assert "focus pays from batch 2 on (more than 2 % above the baseline)" in words
+    assert "focus pays from batch 2 on ideal:" in words
+    assert "pays: output throughput more than 2 % above the baseline's, there and at every" in words
     assert "compute-bound from batch 4 on (at or beyond the data sheet's ridge of 206 FLOP" in words
     assert "the bound on any predictor" in words
     rows = [line.split() for line in out.splitlines()[-4:-1]]
@@ -136,7 +137,9 @@ def test_the_table_says_both_marks_in_words_and_at_their_rows(
     assert rows[2][1] == "compute-bound"
     assert rows[2][2:7] == ["300", "600", "2.00x", "750", "2.50x"]
     never = shown(sweep_of({"baseline": {1: 2.0}, "focus": {1: 2.0}}), capsys)
-    assert "focus does not pay at batch 1" in never
+    assert "focus pays at no batch up to 1" in never
+    bound = shown(sweep_of({"baseline": {1: 2.0}, "ideal": {1: 2.0}}), capsys)
+    assert "pays" not in bound
     assert "no roofline" in never
 
 
