@@ -55,6 +55,13 @@ def compare_folder(
         raise UsageError("result folder", str(folder), "a folder with measured points")
     if points is not None:
         measured = _fixed_points(measured, Path(points))
+    if not any(_is_predictable(folder, result) for result in measured):
+        raise UsageError(
+            "result folder",
+            str(folder),
+            "a folder with a measured point that can be predicted: one with synthetic acceptance "
+            "or a decode trace, which no outside engine keeps",
+        )
     cache = WorkloadCache()
     predicted: list[PointResult] = []
     totals: dict[str, tuple[RunTotals, RunTotals]] = {}
@@ -62,7 +69,7 @@ def compare_folder(
     for result in measured:
         point = result.point
         trace_file = trace_file_of(folder, point)
-        if needs_trace(point) and not trace_file.is_file():
+        if not _is_predictable(folder, result):
             continue
         workload = cache.of(point)
         if workload.provenance.sha256 != result.provenance.sha256:
@@ -89,6 +96,11 @@ def compare_folder(
     return FolderComparison(
         pairs=pairs, causes=tuple((pair, cause) for pair, cause in found if cause is not None)
     )
+
+
+def _is_predictable(folder: Path, result: PointResult) -> bool:
+    """Whether the folder says what was decided in the run, which a prediction cannot know."""
+    return not needs_trace(result.point) or trace_file_of(folder, result.point).is_file()
 
 
 def _fixed_points(measured: Sequence[PointResult], file: Path) -> list[PointResult]:

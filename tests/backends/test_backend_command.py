@@ -95,6 +95,9 @@ def test_an_endpoint_gives_the_files_of_an_engine(
     assert KEY not in everything_in(folder) + out + err
     assert main(["report", str(folder), "--detail"]) == 0
     assert "pages                  - of - at most" in capsys.readouterr().out
+    line = error_line(["compare", str(folder)], capsys)
+    assert f"result folder: '{folder}'" in line
+    assert "a decode trace, which no outside engine keeps" in line
 
 
 def test_failed_requests_are_named_on_screen_and_in_files(

@@ -86,8 +86,14 @@ def test_a_run_in_which_the_model_decides_is_predicted_from_its_trace(
     assert "not predicted" not in capsys.readouterr().out
     (trace,) = (folder / "traces").iterdir()
     trace.unlink()
+    assert main(["compare", str(folder)]) == 2  # nothing is left to compare
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"result folder: '{folder}' is not usable" in err
+    assert main([*arguments, "--alpha", "2", "--resume"]) == 0
+    capsys.readouterr()
     assert main(["compare", str(folder)]) == 0
-    assert f"not predicted: point {one['point_hash']}" in capsys.readouterr().out
+    assert capsys.readouterr().out.count(f"not predicted: point {one['point_hash']}") == 1
 
 
 def test_a_point_that_cannot_be_predicted_keeps_its_measurement(
