@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from focus_bench.core.costs import Phase, StepShape
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import UsageError, reason_of
 from focus_bench.core.model_spec import ModelSpec
 
 SAMPLES_SCHEMA_VERSION = 1
@@ -217,4 +217,4 @@ def read_json(path: Path) -> object:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError("file", str(path), f"a readable JSON file ({error})") from error
+        raise UsageError("file", str(path), f"a readable JSON file ({reason_of(error)})") from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_bench.core.config import EngineConfig
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import UsageError, reason_of
 from focus_bench.core.model_spec import BUNDLED_MODELS, PRESETS, ModelSpec
 
 # How block-diffusion tokenizers spell their mask token (SDAR, its forks, LLaDA2, Fast-dLLM v2).
@@ -140,7 +140,9 @@ def read_json_object(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UsageError("--model", str(path), "a folder that holds this file") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UsageError("--model", str(path), f"a readable JSON file ({error})") from None
+        raise UsageError(
+            "--model", str(path), f"a readable JSON file ({reason_of(error)})"
+        ) from None
     if not isinstance(value, dict):
         raise UsageError("--model", str(path), "a JSON object")
     return value

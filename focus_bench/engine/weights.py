@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from focus_bench.core.config import EngineConfig
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import UsageError, reason_of
 from focus_bench.core.model_folder import (
     checkpoint_folder,
     has_dummy_weights,
@@ -113,7 +113,7 @@ def _stored_names(path: Path) -> set[str]:
         with safe_open(path, framework="pt") as file:
             return set(file.keys())
     except (SafetensorError, OSError) as error:
-        raise UsageError("--model", str(path), f"a safetensors file ({error})") from None
+        raise UsageError("--model", str(path), f"a safetensors file ({reason_of(error)})") from None
 
 
 def _check_names(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from focus_bench.core.config import EngineConfig, PointConfig
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import UsageError, reason_of
 
 Value = str | int | float | bool | None
 
@@ -46,7 +46,9 @@ def read_points(path: Path) -> tuple[FixedPoint, ...]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError("--points", str(path), f"a readable JSON file ({error})") from error
+        raise UsageError(
+            "--points", str(path), f"a readable JSON file ({reason_of(error)})"
+        ) from error
     entries = data.get("points") if isinstance(data, dict) else None
     if not isinstance(entries, list) or not entries:
         raise UsageError(where, type(data).__name__, 'an object with a list "points"')

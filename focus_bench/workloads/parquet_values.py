@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import UsageError, reason_of
 
 PARQUET_MAGIC = b"PAR1"
 _BATCH_ROWS = 64  # conversations are long: a batch stays in the megabytes
@@ -41,7 +41,9 @@ class ParquetValues:
         self._columns = [name for name in columns if name in present]
 
     def _damaged(self, error: Exception) -> UsageError:
-        return UsageError("--dataset-path", f"{self._path} ({error})", "a whole parquet file")
+        return UsageError(
+            "--dataset-path", f"{self._path} ({reason_of(error)})", "a whole parquet file"
+        )
 
     def __iter__(self) -> Iterator[object]:
         try:

@@ -50,6 +50,18 @@ def test_what_is_no_such_file_is_refused_by_name(tmp_path: Path, text: str, mess
     assert message in str(raised.value)
 
 
+def test_a_file_that_cannot_be_read_is_told_in_words_and_named_once(tmp_path: Path) -> None:
+    for path, reason in (
+        (tmp_path / "none.json", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            read_points(path)
+        assert str(raised.value) == (
+            f"--points: '{path}' is not usable; allowed: a readable JSON file ({reason})"
+        )
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--points"):
         read_points(tmp_path / "none.json")

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import UsageError, reason_of
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.engine.training.model import initial_weights
 from focus_bench.engine.training.optimizer import build_optimizer
@@ -145,7 +145,9 @@ def _load_full(
     except UsageError:
         raise
     except _DAMAGED as error:
-        raise UsageError("--resume", str(path), f"a whole training checkpoint ({error})") from None
+        raise UsageError(
+            "--resume", str(path), f"a whole training checkpoint ({reason_of(error)})"
+        ) from None
     return state
 
 
@@ -160,7 +162,9 @@ def _load_compact(
                 headers.append(file.metadata() or {})
                 tensors.update((name, file.get_tensor(name)) for name in list(file.keys()))
         except (SafetensorError, OSError) as error:
-            raise UsageError("--resume", str(path), f"a safetensors file ({error})") from None
+            raise UsageError(
+                "--resume", str(path), f"a safetensors file ({reason_of(error)})"
+            ) from None
     header = headers[0]
     if any(h != header for h in headers) or header.get("shards") != str(len(shards)):
         steps = sorted({h.get("step", "none") for h in headers})

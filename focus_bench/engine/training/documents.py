@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import UsageError, reason_of
 
 IdArray = npt.NDArray[np.int32]
 IntArray = npt.NDArray[np.int64]
@@ -136,7 +136,9 @@ class TokenDocuments:
         except UsageError:
             raise
         except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-            raise UsageError("token file", str(path), f"an .npz of documents ({error})") from None
+            raise UsageError(
+                "token file", str(path), f"an .npz of documents ({reason_of(error)})"
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
