@@ -5,7 +5,8 @@ def command() -> int:
     """Say what this machine can do: versions, devices, memory, data, profiles."""
     from focus_bench import __version__
     from focus_bench.api.profiles import profiles_folder
-    from focus_bench.cli.machine import gpu_facts, memory_bytes, usable_cores
+    from focus_bench.cli.machine import gpu_facts, memory_bytes
+    from focus_bench.core.cpu_threads import usable_cores
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.engine.environment import load_nvml
     from focus_bench.report.console import make_console

@@ -1,4 +1,4 @@
-"""What is known of this machine without PyTorch: NVIDIA's driver and clocks, memory, cores."""
+"""What is known of this machine without PyTorch: NVIDIA's driver and clocks, memory."""
 
 import os
 import subprocess
@@ -28,8 +28,3 @@ def gpu_facts() -> dict[str, str]:
 def memory_bytes() -> int:
     """Bytes of main memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def usable_cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,6 +17,7 @@ from focus_bench.core.config import (
     SchedulerConfig,
     WorkloadConfig,
 )
+from focus_bench.core.cpu_threads import check_threads
 from focus_bench.core.errors import UsageError
 
 Value = TypeVar("Value")
@@ -73,6 +74,8 @@ def points_from_flags(
 
 def engine_of(flags: ModelFlags, *, device: str) -> EngineConfig:
     """The engine of the first model that the flags name. Raises UsageError."""
+    if isinstance(flags, DeviceFlags):
+        check_threads(flags.threads)
     return EngineConfig(
         model=comma_list("--model", flags.model, str, "names")[0],
         load_format=flags.load_format,

@@ -8,6 +8,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from focus_bench.report.against import Against
+    from focus_bench.report.folder import LoadedFolder
+
 
 def command(
     folders: Annotated[list[Path], typer.Argument(help="Result folders.")],
@@ -69,7 +72,6 @@ def command(
     from focus_bench.cli.against import compared, show_against
     from focus_bench.cli.paths import check_writable
     from focus_bench.core.errors import UsageError
-    from focus_bench.report.against_table import against_table
     from focus_bench.report.console import make_console
     from focus_bench.report.detail import point_detail
     from focus_bench.report.failures import failed_points_table
@@ -77,50 +79,76 @@ def command(
     from focus_bench.report.quality import quality_table
     from focus_bench.report.quality_folder import QUALITY_FILE, load_quality
     from focus_bench.report.tables import failures_table, results_table
-    from focus_bench.report.trace_files import write_traces
 
-    check_writable("--html", html)
-    check_writable("--figures", figures, is_folder=True)
-    console = make_console()
+    # All that can be refused is refused before anything is shown or written.
+    sources = [*folders, against]
+    check_writable("--html", html, inputs=sources)
+    check_writable("--figures", figures, is_folder=True, inputs=sources)
+    check_writable("--csv", csv, inputs=sources)
+    check_writable("--perfetto", perfetto, inputs=sources)
     of_eval = [folder for folder in folders if (folder / QUALITY_FILE).is_file()]
-    if of_eval:
-        answers = [result for folder in of_eval for result in load_quality(folder)]
-        console.print(quality_table(answers))
     others = [folder for folder in folders if folder not in of_eval]
+    changes = None
     if against is None:
         for flag, value in (("--tolerance", tolerance), ("--csv", csv)):
             if value is not None:
                 raise UsageError(flag, str(value), f"{flag} together with --against FOLDER")
     elif not others:
         raise UsageError("--against", str(against), "folders of run or simulate on both sides")
-    if html is not None or figures is not None:
-        extra = []
-        if against is not None:
-            report = compared(others, against, tolerance_percent=tolerance)
-            extra.append((f"Changes since {against.name}", against_table(report)))
-        _write_page(folders, html=html, figures=figures, extra=extra, console=console)
-    if not others:
-        return 0
-    check_writable("--csv", csv)
-    check_writable("--perfetto", perfetto)
+    else:
+        changes = compared(others, against, tolerance_percent=tolerance)
+    answers = [result for folder in of_eval for result in load_quality(folder)]
     loaded = [load_folder(folder) for folder in others]
     results = [result for folder in loaded for result in folder.results]
+    traces = _write_traces(folders, loaded, perfetto)
+
+    console = make_console()
+    if of_eval:
+        console.print(quality_table(answers))
+    if html is not None or figures is not None:
+        _write_page(
+            folders, html=html, figures=figures, changes=changes, against=against, console=console
+        )
+    if not others:
+        return 0
     console.print(results_table(results))
     finished = {result.key for result in results}
     failed = [f for folder in loaded for f in folder.failures if f.key not in finished]
     for failures in (failures_table(results), failed_points_table(failed)):
         if failures is not None:
             console.print(failures)
+    for folder in loaded:
+        if folder.num_missing:
+            console.print(
+                f"{folder.path}: {folder.num_missing} of {len(folder.manifest.points)} points of "
+                "run.json are missing: not run yet, or their files in points/ are gone",
+                soft_wrap=True,
+            )
     if detail:
         for result in results:
             console.print(point_detail(result))
-    if perfetto is not None:
-        last = {r.key: (folder, r) for folder in others for r in load_folder(folder).results}
-        for file in write_traces(tuple(last.values()), perfetto):
-            console.print(f"trace: {file}", soft_wrap=True)
-    if against is None:
+    for file in traces:
+        console.print(f"trace: {file}", soft_wrap=True)
+    if changes is None or against is None:
         return 0
-    return show_against(others, against, tolerance_percent=tolerance, csv=csv, console=console)
+    return show_against(changes, against, csv=csv, console=console)
+
+
+def _write_traces(
+    folders: list[Path], loaded: "list[LoadedFolder]", file: Path | None
+) -> tuple[Path, ...]:
+    """The traces of the points of run and simulate; UsageError where there is no point."""
+    from focus_bench.core.errors import UsageError
+    from focus_bench.report.trace_files import write_traces
+
+    if file is None:
+        return ()
+    last = {result.key: (folder.path, result) for folder in loaded for result in folder.results}
+    if not last:
+        names = ", ".join(map(str, folders))
+        allowed = f"a folder of run or simulate with a finished point, which {names} is not"
+        raise UsageError("--perfetto", str(file), allowed)
+    return write_traces(tuple(last.values()), file)
 
 
 def _write_page(
@@ -128,16 +156,23 @@ def _write_page(
     *,
     html: Path | None,
     figures: Path | None,
-    extra: "list[tuple[str, RenderableType]]",
+    changes: "Against | None",
+    against: Path | None,
     console: "Console",
 ) -> None:
+    from focus_bench.report.against_table import against_table
     from focus_bench.report.figures.data import load_report
     from focus_bench.report.html.files import write_figures, write_html
 
     data = load_report(folders)
     if html is not None:
+        extra: list[tuple[str, RenderableType]] = []
+        if changes is not None and against is not None:
+            extra.append((f"Changes since {against.name}", against_table(changes)))
         write_html(data, html, extra=extra)
         console.print(f"page: {html}", soft_wrap=True)
     if figures is not None:
         files = write_figures(data, figures)
-        console.print(f"figures: {len(files)} files in {figures}", soft_wrap=True)
+        names = ", ".join(map(str, folders))
+        written = f"{len(files)} files in {figures}" if files else f"none to draw from {names}"
+        console.print(f"figures: {written}", soft_wrap=True)

@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from focus_bench.core.cpu_threads import VARIABLE, check_threads
 from focus_bench.core.errors import UsageError, check_choice
 
 TORCH_DTYPES = {
@@ -21,11 +22,12 @@ def use_cpu_threads(threads: int | None) -> int:
 
     None: OMP_NUM_THREADS where it is set, else one fewer than there are cores. OpenMP's threads
     wait for each other by spinning, so one that must share its core with any other program slows
-    all of them, by a factor of 5 and more (laboratory log).
+    all of them, by a factor of 5 and more (laboratory log). Raises UsageError as check_threads.
     """
+    check_threads(threads)
     chosen = threads
     if chosen is None:
-        spare = 0 if os.environ.get("OMP_NUM_THREADS") else 1
+        spare = 0 if os.environ.get(VARIABLE) else 1
         chosen = max(1, _THREADS_AT_IMPORT - spare)
     torch.set_num_threads(chosen)
     return chosen

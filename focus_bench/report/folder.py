@@ -54,6 +54,13 @@ class LoadedFolder:
     results: tuple[PointResult, ...]
     failures: tuple[PointFailure, ...] = ()
 
+    @property
+    def num_missing(self) -> int:
+        """Points of run.json that have neither a result nor a failure."""
+        known = {result.key for result in self.results} | {f.key for f in self.failures}
+        planned = {(p.point_hash, p.source, p.hardware) for p in self.manifest.points}
+        return len(planned - known)
+
 
 def load_folder(path: Path) -> LoadedFolder:
     """Read a result folder, also one that is being written or whose writer was killed.
@@ -64,7 +71,7 @@ def load_folder(path: Path) -> LoadedFolder:
     if not (path / MANIFEST_FILE).is_file():
         raise UsageError("result folder", str(path), f"a folder with a {MANIFEST_FILE}")
     manifest = read_manifest(path)
-    if manifest.command.startswith(("eval", "paper")):
+    if _is_of_eval(manifest):
         allowed = "a folder of run or simulate; `report` shows those of eval"
         raise UsageError("result folder", f"{path}, of {manifest.command}", allowed)
     results = tuple(point.result for point in read_point_files(path, _PointFile))
@@ -76,6 +83,11 @@ def load_folder(path: Path) -> LoadedFolder:
         results=results,
         failures=tuple(failure for failure in failures if failure.key not in finished),
     )
+
+
+def _is_of_eval(manifest: Manifest) -> bool:
+    """Whether the folder holds accuracies, which `quality_folder` reads."""
+    return manifest.command.startswith(("eval", "paper"))
 
 
 class ResultFolder(LockedFolder[PointResult]):
@@ -96,6 +108,13 @@ class ResultFolder(LockedFolder[PointResult]):
             ".environment.csv": environment_csv(result, run),
         }
         self._add(result, records)
+
+    @classmethod
+    def _check_kind(cls, path: Path) -> None:
+        manifest = read_manifest(path)
+        if _is_of_eval(manifest):
+            allowed = "a new or empty folder, or one of run or simulate"
+            raise UsageError("--output-dir", f"{path}, of {manifest.command}", allowed)
 
     def _read_points(self) -> Sequence[_PointFile]:
         return read_point_files(self.path, _PointFile)

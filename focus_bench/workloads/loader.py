@@ -44,10 +44,14 @@ class _Prompt:
 
 @dataclass(kw_only=True)
 class _Selection:
-    """Prompts kept so far and what was left out."""
+    """Prompts kept so far and what was left out.
+
+    `room`: the most tokens that any prompt that is too long would leave for its output.
+    """
 
     prompts: list[_Prompt] = field(default_factory=list)
     rows_read: int = 0
+    room: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
 
     def losses(self) -> str:
@@ -77,10 +81,12 @@ class _Limits:
         mask = self.tokenizer.mask_token_id
         if mask is not None and bool((prompt.ids == mask).any()):
             return MASK_IN_PROMPT
-        blocks = -(-(tokens + self.max_new_tokens) // self.block_length)
-        if blocks * self.block_length > self.max_positions:
-            return TOO_LONG
-        return None
+        return TOO_LONG if self.max_new_tokens > self.room_beside(prompt) else None
+
+    def room_beside(self, prompt: _Prompt) -> int:
+        """Output tokens that fit beside the prompt into whole blocks; below 1: none."""
+        whole = self.max_positions // self.block_length * self.block_length
+        return whole - len(prompt.ids)
 
 
 def load_workload(
@@ -246,6 +252,8 @@ def _select(rows: Iterable[Row | Lost], wanted: int, limits: _Limits) -> _Select
             reason = limits.reason_against(prompt)
             if reason is not None:
                 selection.dropped[reason] += 1
+                if reason == TOO_LONG:
+                    selection.room = max(selection.room, limits.room_beside(prompt))
                 continue
             selection.prompts.append(prompt)
             if len(selection.prompts) == wanted:
@@ -269,6 +277,13 @@ def _check_enough(
 ) -> None:
     """Raise UsageError with the counts where rows are missing; with --repeat, say so in `notes`."""
     kept = len(selection.prompts)
+    if kept == 0 and selection.room > 0:
+        raise UsageError(
+            "--max-new-tokens",
+            config.max_new_tokens,
+            f"1 to {selection.room}, with which some prompt of {name} fits into the model's "
+            f"positions ({selection.losses()})",
+        )
     if kept == 0:
         raise UsageError(
             "--dataset",

@@ -32,12 +32,17 @@ class TextChunks:
     """Iterates once over a UTF-8 file as text.
 
     A byte-order mark is left out. Bytes that are no UTF-8 become U+FFFD and are counted in
-    `replaced`. `cut` says that gzip data ended early or broke; what came before is used.
+    `replaced`. `cut` says that gzip data ended early or broke; what came before is used. Raises
+    UsageError for a file named .gz that is not gzip.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._gzip = first_bytes(path, 2) == GZIP_MAGIC
+        if path.suffix == ".gz" and not self._gzip:
+            raise UsageError(
+                "--dataset-path", f"{path} (not a gzip file)", "gzip data in a file named .gz"
+            )
         self.replaced = 0
         self.cut = False
 

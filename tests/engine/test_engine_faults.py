@@ -319,6 +319,7 @@ def test_one_core_is_left_free_unless_threads_are_named(
     before = torch.get_num_threads()
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     monkeypatch.setattr(device, "_THREADS_AT_IMPORT", at_import)
+    monkeypatch.setattr("focus_bench.core.cpu_threads.usable_cores", lambda: 8)
     try:
         assert device.use_cpu_threads(asked) == torch.get_num_threads() == used
     finally:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import PROVENANCE, make_point, make_request, make_run, make_step
 
+from focus_bench.cli.main import main
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import SCHEMA_VERSION
 from focus_bench.report.atomic import concatenate_atomic, write_atomic
@@ -238,3 +239,19 @@ def test_a_killed_sweep_keeps_every_finished_point(tmp_path):
     assert [row["point_hash"] for row in rows(out / "summary.csv")] == told
     assert len(rows(out / "requests.csv")) == 20 * len(told)
     assert not list(out.rglob("*.tmp"))
+
+
+def test_points_that_are_listed_but_not_there_are_counted(tmp_path, capsys):
+    with ResultFolder.create(tmp_path / "out", manifest()) as folder:
+        for point in POINTS:
+            add(folder, point)
+    assert load_folder(folder.path).num_missing == 0
+    assert main(["report", str(folder.path)]) == 0
+    assert "missing" not in capsys.readouterr().out
+    for file in sorted((folder.path / "points").iterdir()):
+        if not file.name.startswith(POINTS[0].hash()):
+            file.unlink()
+    assert load_folder(folder.path).num_missing == 3
+    assert main(["report", str(folder.path)]) == 0
+    line = f"{folder.path}: 3 of 4 points of run.json are missing"
+    assert sum(shown.startswith(line) for shown in capsys.readouterr().out.splitlines()) == 1

@@ -224,3 +224,25 @@ def test_fault_18_data_need_neither_gpu_nor_torch(path: Path) -> None:
         text=True,
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_a_file_named_gz_that_is_no_gzip_is_named(tmp_path: Path) -> None:
+    for content in (json.dumps([talk("a", "b")]).encode(), b"\x00\x8b\x08", b""):
+        data = tmp_path / "data.json.gz"
+        data.write_bytes(content)
+        with pytest.raises(UsageError, match=r"--dataset-path: .*data.json.gz \(not a gzip file\)"):
+            load(data)
+
+
+def test_output_that_leaves_no_room_is_blamed_on_its_flag(tmp_path: Path) -> None:
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps([talk("a" * 40, "b"), talk("a" * 10, "b")]))
+    with pytest.raises(UsageError) as caught:
+        load(data, num_prompts=1, max_new_tokens=100_000_000)
+    assert (caught.value.field, caught.value.value) == ("--max-new-tokens", 100_000_000)
+    assert caught.value.allowed.startswith("1 to 4084, ")
+    assert "2 prompt too long" in caught.value.allowed
+    assert len(load(data, num_prompts=1, max_new_tokens=4084).requests) == 1
+    data.write_text(json.dumps([talk("a" * 5000, "b")]))
+    with pytest.raises(UsageError, match="--dataset: "):
+        load(data, num_prompts=1, max_new_tokens=1)
