@@ -13,23 +13,12 @@ if TYPE_CHECKING:
 REGRESSION = 3
 
 
-def show_against(
-    folders: Sequence[Path],
-    old: Path,
-    *,
-    tolerance_percent: float | None,
-    csv: Path | None,
-    console: Console,
-) -> int:
-    """Show what changed since `old`; returns 3 with every regression on stderr, else 0.
-
-    Raises UsageError if no point is in both.
-    """
+def show_against(report: "Against", old: Path, *, csv: Path | None, console: Console) -> int:
+    """Show what changed since `old`; returns 3 with every regression on stderr, else 0."""
     from focus_bench.report.against import against_csv
     from focus_bench.report.against_table import against_table, regression_lines
     from focus_bench.report.atomic import write_atomic
 
-    report = compared(folders, old, tolerance_percent=tolerance_percent)
     console.print(f"against {old}", soft_wrap=True)
     console.print(against_table(report))
     if csv is not None:
@@ -40,10 +29,16 @@ def show_against(
 
 
 def compared(folders: Sequence[Path], old: Path, *, tolerance_percent: float | None) -> "Against":
-    """The changes since `old`. Raises UsageError if no point is in both."""
+    """The changes since `old`. Raises UsageError, naming it, if no point is in both."""
+    from focus_bench.core.errors import UsageError
     from focus_bench.report.against import compare_against
 
-    return compare_against(_side(folders), _side([old]), tolerance_percent=tolerance_percent)
+    try:
+        return compare_against(_side(folders), _side([old]), tolerance_percent=tolerance_percent)
+    except UsageError as error:
+        if error.field != "--against":
+            raise
+        raise UsageError("--against", f"{old}, {error.value}", error.allowed) from None
 
 
 def _side(folders: Sequence[Path]) -> "Side":

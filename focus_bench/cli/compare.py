@@ -44,8 +44,9 @@ def command(
     from focus_bench.report.judgement import causes_table, errors_by_policy_table
     from focus_bench.report.tables import comparison_table
 
-    check_writable("--csv", csv)
-    check_writable("--plot", plot)
+    sources = [folder, points, None if gpu is None else Path(gpu)]
+    check_writable("--csv", csv, inputs=sources)
+    check_writable("--plot", plot, inputs=sources)
     if plot is not None:
         check_plot_name(plot)
     compared = compare_folder(folder, hardware=gpu, points=points)

@@ -36,12 +36,14 @@ def command(flags: EvalFlags) -> int:
     from focus_bench.bench.quality import expand_quality
     from focus_bench.bench.sandbox import SandboxLimits
     from focus_bench.bench.workload_cache import WorkloadCache
+    from focus_bench.cli.paths import check_writable
     from focus_bench.cli.points import axes_of, comma_list
     from focus_bench.cli.sweeps import new_folder
     from focus_bench.core.errors import UsageError
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.report.console import make_console
 
+    check_writable("--output-dir", flags.output_dir, is_folder=True)
     limits = SandboxLimits(seconds=flags.code_timeout)
     names = tuple(dict.fromkeys(comma_list("--tasks", flags.tasks, str, "names")))
     if any(name in BENCHMARKS for name in names):

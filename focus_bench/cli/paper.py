@@ -42,9 +42,11 @@ def command(flags: PaperFlags) -> int:
     from focus_bench.bench.paper import parts_named
     from focus_bench.bench.paper_speed import speed_parts_named
     from focus_bench.cli.paper_speed import SpeedStudy
+    from focus_bench.cli.paths import check_writable
     from focus_bench.cli.sweeps import new_folder
     from focus_bench.core.errors import UsageError
 
+    check_writable("--output-dir", flags.output_dir, is_folder=True)
     parts = parts_named(flags.parts)
     simulated = speed_parts_named(flags.parts)
     if flags.resume and flags.output_dir is None:

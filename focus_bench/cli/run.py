@@ -24,10 +24,15 @@ def command(flags: RunFlags) -> int:
     """Measure policies on this machine, and predict the same points beside."""
     from focus_bench.cli.backend_options import backend_of
     from focus_bench.cli.outside import measure_outside
+    from focus_bench.cli.paths import check_writable
     from focus_bench.core.errors import check_range
 
     check_range("--num-runs", flags.num_runs, low=1)
     check_range("--num-warmups", flags.num_warmups, low=0)
+    check_writable("--output-dir", flags.output_dir, is_folder=True)
+    sources = [flags.output_dir, flags.profile]
+    check_writable("--perfetto", flags.perfetto, inputs=sources)
+    check_writable("--decode-trace", flags.decode_trace, is_folder=True, inputs=sources)
     if backend_of(flags).is_outside:
         return measure_outside(flags)
     return _measure_engine(flags)
@@ -38,7 +43,6 @@ def _measure_engine(flags: RunFlags) -> int:
     from focus_bench.api.profiles import CPU
     from focus_bench.bench.workload_cache import WorkloadCache
     from focus_bench.cli.machine import gpu_facts
-    from focus_bench.cli.paths import check_writable
     from focus_bench.cli.plan import show_plan
     from focus_bench.cli.points import points_from_flags
     from focus_bench.cli.sweeps import Campaign, run_campaigns
@@ -47,7 +51,6 @@ def _measure_engine(flags: RunFlags) -> int:
     from focus_bench.engine.runner import check_runnable
     from focus_bench.report.console import make_console
 
-    check_writable("--decode-trace", flags.decode_trace, is_folder=True)
     points = points_from_flags(flags, device=flags.device)
     for point in points:
         check_runnable(point)

@@ -17,11 +17,14 @@ def command(flags: SimulateFlags) -> int:
     """Predict policies on some hardware, without running a model."""
     from focus_bench.api.prediction import check_can_simulate
     from focus_bench.bench.workload_cache import WorkloadCache
+    from focus_bench.cli.paths import check_writable
     from focus_bench.cli.plan import show_plan
     from focus_bench.cli.points import points_from_flags
     from focus_bench.cli.sweeps import run_campaigns
     from focus_bench.cli.what_if import with_default_sweep, with_full_batches
 
+    check_writable("--output-dir", flags.output_dir, is_folder=True)
+    check_writable("--perfetto", flags.perfetto, inputs=[flags.output_dir, flags.profile])
     if flags.what_if:
         flags = with_default_sweep(flags)
     points = points_from_flags(flags, simulated=True)

@@ -17,7 +17,6 @@ from focus_bench.bench.replay_check import check_replay
 from focus_bench.bench.sweep import FailedPoint, SweepResult, run_sweep
 from focus_bench.bench.workload_cache import WorkloadCache
 from focus_bench.cli.interrupts import Interrupted, Interrupts
-from focus_bench.cli.paths import check_writable
 from focus_bench.cli.points import key_values
 from focus_bench.cli.sweep_options import PointFlags
 from focus_bench.core.config import PointConfig
@@ -149,7 +148,6 @@ def run_campaigns(
     usage error before anything runs. What is in the folder already (--resume) is not run again.
     Ctrl-C and SIGTERM raise Interrupted, with everything written.
     """
-    check_writable("--perfetto", flags.perfetto)
     goodput = GoodputThresholds.parse([i for item in flags.goodput or [] for i in item.split()])
     for campaign in campaigns:
         for point in campaign.points:

@@ -48,11 +48,14 @@ def command(flags: TrainFlags) -> int:
     import shutil
     import time
 
+    from focus_bench.cli.paths import check_writable
     from focus_bench.engine.device import resolve_device
     from focus_bench.engine.training.driver import TrainingOptions, run_training
     from focus_bench.engine.training.recipe import FOCUS_TINY, SMOKE
     from focus_bench.workloads.tasks.tokenizer_build import build_tokenizer
 
+    check_writable("--output-dir", flags.output_dir, is_folder=True)
+    check_writable("--compact-dir", flags.compact_dir, is_folder=True)
     start = time.monotonic()
     recipe = dataclasses.replace(SMOKE if flags.smoke else FOCUS_TINY, seed=flags.seed)
     tokenizer_folder = flags.output_dir / "tokenizer"

@@ -1,6 +1,7 @@
 """report --against by command: exit codes, what stands on stderr, and the CSV file."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_points_of_one_folder_only_are_listed_and_nothing_in_common_is_refused(
     assert main(["report", both, "--against", focus]) == 0
     assert "only here: predicted baseline" in capsys.readouterr().out
     assert main(["report", focus, "--against", baseline]) == 2
-    assert "--against: '1 results of other points'" in capsys.readouterr().err
+    assert f"--against: '{baseline}, 1 results of other points'" in capsys.readouterr().err
     for flag in (["--tolerance", "3"], ["--csv", str(tmp_path / "x.csv")]):
         assert main(["report", both, *flag]) == 2
         assert f"{flag[0]} together with --against" in capsys.readouterr().err
@@ -63,8 +64,20 @@ def test_repeated_measurements_are_tested(
     run = ["run", *REQUESTS, "--model", "dummy-tiny", "--batch-size", "2", "--policy", "baseline"]
     run += ["--num-runs", "2", "--num-warmups", "0", "--device", "cpu", "--no-predict"]
     assert main([*run, "--output-dir", folder]) == 0
+    again = str(tmp_path / "again")
+    assert main([*run, "--output-dir", again]) == 0
+    capsys.readouterr()
+    assert main(["report", again, "--against", folder]) in (0, 3)
+    assert "are identical" not in capsys.readouterr().out
+    copy = shutil.copytree(folder, tmp_path / "copy")
     assert main(["report", folder, "--against", folder]) == 0
+    itself = capsys.readouterr().out
+    assert main(["report", str(copy), "--against", folder, "--csv", str(tmp_path / "c.csv")]) == 0
+    assert itself.count("all results here and in --against are identical") == 1
     out = capsys.readouterr().out
+    assert out.count("all results here and in --against are identical") == 1
+    with (tmp_path / "c.csv").open(newline="") as text:
+        assert {row["verdict"] for row in csv.DictReader(text)} == {"same"}
     assert "adjusted by Holm for 4 tests" in out
     assert "no test" not in out
     assert " 2/2 " in out

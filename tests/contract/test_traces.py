@@ -134,7 +134,7 @@ COMMON += ["--max-new-tokens", "8", "--batch-size", "2"]
 def test_run_and_report_write_the_same_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, file, again = tmp_path / "out", tmp_path / "a" / "t.json.gz", tmp_path / "b.json"
+    folder, file, again = tmp_path / "out", tmp_path / "t.json.gz", tmp_path / "b.json"
     arguments = ["run", *COMMON, "--policy", "focus", "--num-warmups", "0", "--no-predict"]
     arguments += ["--output-dir", str(folder), "--perfetto", str(file)]
     assert main(arguments) == 0

@@ -190,7 +190,7 @@ def test_a_page_of_nothing_opens() -> None:
 
 def test_thirty_points_stay_small(tmp_path: Path) -> None:
     points = sweep(("baseline", "focus"), (8, 16, 32), (8, 16, 32, 64), (1.2, 1.5))[:30]
-    file = tmp_path / "new" / "page.html"
+    file = tmp_path / "page.html"
     write_html(load_report([write_folder(tmp_path / "a", points, sources=("measured",))]), file)
     assert 100_000 < file.stat().st_size < 2_000_000
 
@@ -238,7 +238,7 @@ def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
     folder = write_folder(
         tmp_path / "a", sweep(batches=(8,), blocks=(32,))[:1], sources=("measured",)
     )
-    page, figures = tmp_path / "out" / "page.html", tmp_path / "figures"
+    page, figures = tmp_path / "page.html", tmp_path / "figures"
     command = ["report", str(folder), "--html", str(page), "--figures", str(figures)]
     command += ["--against", str(folder)]
     result = CliRunner().invoke(app, command)

@@ -1,0 +1,89 @@
+"""Files that commands write: what may not be overwritten is refused before any work."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from focus_bench.cli.main import main
+
+SIMULATE = ["simulate", "--gpu", "h200", "--num-prompts", "3", "--max-new-tokens", "8"]
+RUN_OF_ONE = [*SIMULATE, "--dataset", "synthetic", "--policy", "baseline", "--batch-size", "2"]
+LONG = "x" * 300
+DEEP = "/".join(["y" * 99] * 50)
+
+
+def usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a usage error, on stderr and with nothing on stdout."""
+    capsys.readouterr()
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    assert code == 2, err
+    assert out == ""
+    assert err.startswith("focus-bench: error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A result folder of one predicted point."""
+    made = tmp_path / "results"
+    assert main([*RUN_OF_ONE, "--quiet", "--output-dir", str(made)]) == 0
+    return made
+
+
+COMMANDS = [
+    (["report", "{folder}"], "--html"),
+    (["report", "{folder}"], "--perfetto"),
+    (["report", "{folder}", "--against", "{folder}"], "--csv"),
+    (["compare", "{folder}"], "--csv"),
+    (["compare", "{folder}"], "--plot"),
+    ([*RUN_OF_ONE, "--resume", "--output-dir", "{folder}"], "--perfetto"),
+    (["run", "--resume", "--output-dir", "{folder}"], "--perfetto"),
+    (["calibrate"], "--output"),
+]
+
+
+@pytest.mark.parametrize(("command", "flag"), COMMANDS)
+def test_a_file_goes_only_where_a_new_or_plain_file_can_be(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: list[str], flag: str
+) -> None:
+    before = sorted(folder.rglob("*"))
+    summary = (folder / "summary.csv").read_bytes()
+    filled = [part.format(folder=folder) for part in command]
+    pipe = folder.parent / "pipe"
+    os.mkfifo(pipe)
+    targets = {
+        "/dev/null": "a file, not a device",
+        str(pipe): "a file, not a device",
+        str(folder.parent / "absent" / "x.png"): "a file in a folder that exists",
+        "/proc/x.png": "can be written to",
+        str(folder.parent / LONG): "File name too long",
+        str(folder.parent / DEEP): "File name too long",
+        str(folder.parent): "a file, not a folder",
+    }
+    if "{folder}" in command:
+        targets |= dict.fromkeys(
+            (str(folder), str(folder / "summary.csv"), str(folder / "new.png")), "a path outside"
+        )
+    for target, allowed in targets.items():
+        line = usage_error([*filled, flag, target], capsys)
+        assert f"{flag}: " in line
+        assert allowed in line
+    assert sorted(folder.rglob("*")) == before
+    assert (folder / "summary.csv").read_bytes() == summary
+    assert not (folder.parent / "absent").exists()
+
+
+def test_folders_of_outputs_stay_out_of_result_folders(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = ["report", str(folder), "--figures"]
+    for figures in (str(folder), str(folder / "points"), "/proc/x", str(folder.parent / LONG)):
+        assert "--figures: " in usage_error([*report, figures], capsys)
+    trace = ["run", "--output-dir", str(folder), "--decode-trace", str(folder / "traces")]
+    assert "--decode-trace: " in usage_error(trace, capsys)
+    for command in (["run"], SIMULATE, ["eval"], ["paper", "fig2"], ["train"]):
+        line = usage_error([*command, "--output-dir", str(folder.parent / LONG)], capsys)
+        assert "--output-dir: " in line
