@@ -112,6 +112,11 @@ class Against:
         """Whether any point got worse or failed now."""
         return bool(self.failed) or any(point.is_regression for point in self.points)
 
+    @property
+    def is_of_itself(self) -> bool:
+        """Whether both sides' results are one and the same: of one folder, or of a copy."""
+        return bool(self.points) and all(point.new == point.old for point in self.points)
+
 
 def compare_against(new: Side, old: Side, *, tolerance_percent: float | None = None) -> Against:
     """Pair the points of both sides and judge each figure.
@@ -256,7 +261,9 @@ def _change(
         percent=percent,
         half_width_percent=half_width_percent,
         p=p,
-        verdict=_verdict(figure, percent, half_width_percent, p, tolerance_percent),
+        verdict=Verdict.SAME
+        if new == old and percent is not None  # however noisy its runs, nothing was measured twice
+        else _verdict(figure, percent, half_width_percent, p, tolerance_percent),
     )
 
 

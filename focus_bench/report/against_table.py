@@ -25,11 +25,17 @@ from focus_bench.report.results import PointResult
 from focus_bench.report.tables import name_columns
 
 _SIGNIFICANT, _LARGE = "*", "!"
+_OF_ITSELF = (
+    "all results here and in --against are identical: the same folder, a copy of it, or "
+    "predictions that did not change"
+)
 
 
 def against_table(report: Against) -> RenderableType:
     """Warnings, one row a point on both sides, and the points that only one side has."""
     parts: list[RenderableType] = [Text(line, style="yellow") for line in report.warnings]
+    if report.is_of_itself:
+        parts.append(Text(_OF_ITSELF, style="yellow"))
     if report.points:
         pairs = [_comparison(point.new) for point in report.points]
         notes = captions(pairs)

@@ -112,6 +112,18 @@ def test_when_a_loss_counts(new, old, tolerance, is_regression):
     assert bool(regression_lines(report)) is is_regression
 
 
+def test_results_against_themselves_are_the_same_however_noisy() -> None:
+    noisy = ran("focus", 200, 400, 600)
+    itself = compare_against(side(noisy), side(noisy))
+    assert itself.is_of_itself
+    assert {change.verdict for change in itself.points[0].changes} == {Verdict.SAME}
+    assert " ".join(rendered(itself)).count("in --against are identical: the same folder") == 1
+    again = compare_against(side(ran("focus", 200, 401, 600)), side(noisy))
+    assert not again.is_of_itself
+    assert again.points[0].changes[0].verdict is Verdict.UNCLEAR
+    assert "identical" not in " ".join(rendered(again))
+
+
 def test_many_tests_are_adjusted_so_that_none_is_significant_by_chance():
     new, old = (400, 403, 406), (407, 410, 413)
     raw = scipy.stats.ttest_ind(new, old, equal_var=False).pvalue
