@@ -13,6 +13,8 @@ from focus_bench.core.errors import UsageError
 
 T = TypeVar("T")
 
+_KINDS = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
+
 
 def to_plain(value: Any) -> Any:
     """Nested dictionaries, lists, texts and numbers that `json.dumps(allow_nan=False)` takes."""
@@ -56,16 +58,16 @@ def _read(hint: Any, data: Any, where: str) -> Any:
         return data
     if hint in (str, bool) and isinstance(data, hint):
         return data
-    raise UsageError(where, data, f"a value of type {getattr(hint, '__name__', hint)}")
+    raise UsageError(where, data, _KINDS.get(hint, "a list or an object"))
 
 
 def _read_dataclass(cls: type, data: Any, where: str) -> Any:
     if not isinstance(data, dict):
-        raise UsageError(where, data, f"an object with the fields of {cls.__name__}")
+        raise UsageError(where, data, f"an object with {', '.join(get_type_hints(cls))}")
     hints = get_type_hints(cls)
     if data.keys() != hints.keys():
         odd = sorted(data.keys() ^ hints.keys())
-        raise UsageError(where, ", ".join(odd), f"exactly the fields of {cls.__name__}")
+        raise UsageError(where, ", ".join(odd), f"exactly these fields: {', '.join(hints)}")
     return cls(**{name: _read(hint, data[name], f"{where} {name}") for name, hint in hints.items()})
 
 

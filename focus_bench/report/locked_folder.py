@@ -90,6 +90,8 @@ class LockedFolder(ABC, Generic[Result]):
         has_results = (path / cls.MARKER).exists()
         if has_results and not resume:
             raise UsageError("--output-dir", str(path), "a new or empty folder, or --resume")
+        if has_results:
+            cls._check_kind(path)
         if not has_results and path.is_dir() and not all(map(_is_early, path.iterdir())):
             raise UsageError("--output-dir", str(path), f"a new or empty folder, or {cls.CONTENT}")
         try:
@@ -148,6 +150,10 @@ class LockedFolder(ABC, Generic[Result]):
         self._renew_tables()
 
     # -- what a kind of folder adds --------------------------------------------------------------
+
+    @classmethod
+    def _check_kind(cls, path: Path) -> None:
+        """Raise UsageError for a folder that has MARKER, but results of another kind."""
 
     @abstractmethod
     def _read_points(self) -> Sequence[PointFile[Result]]:

@@ -51,6 +51,11 @@ def test_report_shows_a_folder_of_eval_and_compare_refuses_it(
     assert "interval" in capsys.readouterr().out
     assert main(["compare", str(folder)]) == 2
     assert "of eval" in capsys.readouterr().err
+    for command in (SIMULATE, ["run", "--dataset", "synthetic", "--no-predict"]):
+        for flags in ([], ["--dry-run"]):
+            assert main([*command, *flags, "--resume", "--output-dir", str(folder)]) == 2
+            err = capsys.readouterr().err
+            assert f"'{folder}, of eval' is not usable; allowed: " in err.splitlines()[-1]
 
 
 def test_lengths_in_bytes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
