@@ -178,7 +178,9 @@ async def _served_model(config: BackendConfig, api_key: ApiKey, model_name: str)
         except HttpError as error:
             if error.status in _NO_LIST:
                 raise UsageError(
-                    "--served-model-name", "", "the server's name of its model: it lists none"
+                    "--served-model-name",
+                    "not given",
+                    "the server's name of its model, since it lists none",
                 ) from None
             raise _refusal(config, api_key, error) from None
         except RequestFailed as error:
@@ -194,9 +196,11 @@ async def _served_model(config: BackendConfig, api_key: ApiKey, model_name: str)
     fitting = [name for name in names if _base_name(name) == wanted]
     if len(fitting) == 1:
         return str(fitting[0])
-    raise UsageError(
-        "--served-model-name", "", f"one of what the endpoint serves: {', '.join(names) or 'none'}"
-    )
+    if not names:
+        allowed = "the server's name of its model, since its list of models is empty"
+    else:
+        allowed = f"one of the {len(names)} models that the endpoint offers: {', '.join(names)}"
+    raise UsageError("--served-model-name", "not given", allowed)
 
 
 async def _find_dialect(

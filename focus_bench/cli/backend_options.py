@@ -4,6 +4,7 @@ A flag that the chosen engine cannot follow is refused by name. Knows no engine.
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Annotated as A
@@ -145,22 +146,33 @@ def _spelled(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def _masked(text: str) -> str:
+    """The URL with *** for whatever may be secret: all before its last @, query and fragment."""
+    shown = re.sub(r"^([a-zA-Z][\w+.-]*://)?.*@", r"\1***@", text, flags=re.DOTALL)
+    return re.sub(r"([?#]).*", r"\1***", shown, flags=re.DOTALL)
+
+
 def _base_url(text: str) -> str:
     """The URL without a slash at its end, /v1 added where it has no path. Raises UsageError.
 
-    User names, passwords and queries are refused unseen: results would carry them.
+    User names, passwords and queries are refused and masked in the error: results would carry
+    them.
     """
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError("--base-url", "(not shown)", f"http://HOST:PORT/v1 ({error})") from None
-    if "@" in parts.netloc or parts.query or parts.fragment:
+    except ValueError:  # its text repeats parts of the URL, which may be of a password
+        raise UsageError(
+            "--base-url", _masked(text), "http://HOST:PORT/v1, with PORT a number up to 65535"
+        ) from None
+    # A password with a slash or a question mark in it ends what is parsed as the server's name.
+    if "@" in text or parts.query or parts.fragment:
         raise UsageError(
             "--base-url",
-            "(not shown)",
+            _masked(text),
             "a URL without user name, password, query and fragment (keys: by environment)",
         )
     if parts.scheme not in ("http", "https") or not host or port == 0:
-        raise UsageError("--base-url", text, "http://HOST:PORT/v1 or https://HOST/v1")
+        allowed = "http://HOST:PORT/v1 or https://HOST/v1"
+        raise UsageError("--base-url", _masked(text), allowed)
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
