@@ -3,14 +3,14 @@
 The inverse of the CSV texts in export; numbers come back as they were.
 """
 
-import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import EnvironmentSample, RequestRecord, StepRecord, StepTiming
+from focus_bench.report.csv_files import naming_faults, whole_rows
 from focus_bench.report.locked_folder import point_path
 from focus_bench.report.results import PointResult
 
@@ -33,26 +33,29 @@ def load_records(folder: Path, result: PointResult) -> StoredRecords:
     Raises UsageError naming the file that is missing or not whole.
     """
 
-    def rows(name: str) -> Iterator[_Row]:
-        return _rows(point_path(folder, result.key, f".{name}.csv"))
+    def read(name: str, record: Callable[[_Row], Record]) -> tuple[Record, ...]:
+        file = point_path(folder, result.key, f".{name}.csv")
+        with naming_faults(file):
+            rows = whole_rows(file)
+            header = next(rows)
+            return tuple(record(dict(zip(header, row, strict=True))) for row in rows)
 
     timing, step = _reader(StepTiming), _reader(StepRecord)
-    request, sample = _reader(RequestRecord), _reader(EnvironmentSample)
+    sample = _reader(EnvironmentSample)
+    requests = read("requests", _reader(RequestRecord))
+    if len(requests) != result.metrics.num_requests:
+        raise UsageError(
+            "result file",
+            str(point_path(folder, result.key, ".requests.csv")),
+            f"one of {result.metrics.num_requests} requests, not of {len(requests)}",
+        )
     return StoredRecords(
-        steps=tuple(step(row, timing=timing(row)) for row in rows("steps")),
-        requests=tuple(request(row) for row in rows("requests")),
-        environment=tuple(
-            sample(row, clock_reasons=_reasons(row["clock_reasons"])) for row in rows("environment")
+        steps=read("steps", lambda row: step(row, timing=timing(row))),
+        requests=requests,
+        environment=read(
+            "environment", lambda row: sample(row, clock_reasons=_reasons(row["clock_reasons"]))
         ),
     )
-
-
-def _rows(file: Path) -> Iterator[_Row]:
-    try:
-        with file.open(encoding="utf-8", newline="") as opened:
-            yield from csv.DictReader(opened)
-    except FileNotFoundError:
-        raise UsageError("result file", str(file), "a file of a finished point") from None
 
 
 def _reader(kind: type[Record]) -> Callable[..., Record]:

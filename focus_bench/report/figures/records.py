@@ -3,7 +3,6 @@
 Knows the files' columns, no figure.
 """
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from focus_bench.core.errors import UsageError
+from focus_bench.report.csv_files import naming_faults, whole_rows
 from focus_bench.report.locked_folder import POINTS_FOLDER
 from focus_bench.report.metrics import FAILURES
 
@@ -45,13 +44,15 @@ def read_records(folders: Sequence[Path]) -> PointRecords:
     records = PointRecords()
     for folder in folders:
         for file in sorted((folder / POINTS_FOLDER).glob("*.requests.csv")):
-            key, rows = _read(file, ("finish_reason", *LATENCIES))
-            if key is not None:
-                records.latencies[key] = _latencies(rows)
+            with naming_faults(file):
+                key, rows = _read(file, ("finish_reason", *LATENCIES))
+                if key is not None:
+                    records.latencies[key] = _latencies(rows)
         for file in sorted((folder / POINTS_FOLDER).glob("*.steps.csv")):
-            key, rows = _read(file, STEP_COLUMNS)
-            if key is not None:
-                records.steps[key] = np.array([[_number(c) for c in row] for row in rows])
+            with naming_faults(file):
+                key, rows = _read(file, STEP_COLUMNS)
+                if key is not None:
+                    records.steps[key] = np.array([[_number(c) for c in row] for row in rows])
     return records
 
 
@@ -65,20 +66,16 @@ def _latencies(rows: list[list[str]]) -> dict[str, FloatArray]:
 
 def _read(file: Path, columns: Sequence[str]) -> tuple[Key | None, list[list[str]]]:
     """Key and the named columns of a file of one point; no key where it has no rows."""
-    with open(file, newline="", encoding="utf-8") as stream:
-        reader = csv.reader(stream)
-        header = next(reader, [])
-        try:
-            places = [header.index(name) for name in columns]
-            where = [header.index(name) for name in ("point_hash", "source", "hardware")]
-            key: Key | None = None
-            rows = []
-            for row in reader:
-                if key is None:
-                    key = (row[where[0]], row[where[1]], row[where[2]])
-                rows.append([row[i] for i in places])
-        except (ValueError, IndexError) as error:
-            raise UsageError("result file", str(file), f"a whole CSV file ({error})") from error
+    lines = whole_rows(file)
+    header = next(lines)
+    places = [header.index(name) for name in columns]
+    where = [header.index(name) for name in ("point_hash", "source", "hardware")]
+    key: Key | None = None
+    rows = []
+    for row in lines:
+        if key is None:
+            key = (row[where[0]], row[where[1]], row[where[2]])
+        rows.append([row[i] for i in places])
     return key, rows
 
 

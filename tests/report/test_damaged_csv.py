@@ -1,0 +1,66 @@
+"""CSV files of a folder that are damaged: one line names the file, whoever reads it."""
+
+import random
+from pathlib import Path
+
+import pytest
+from report_samples import PROVENANCE, make_point, make_request, make_run, make_step
+
+from focus_bench.cli.main import main
+from focus_bench.report.folder import ResultFolder
+from focus_bench.report.manifest import new_manifest, planned_points
+from focus_bench.report.results import result_of
+
+DAMAGES = {
+    "random": random.Random(0).randbytes(1 << 12),
+    "empty": b"",
+    "other columns": b"a,b\n1,2\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Results of one point with two requests and three steps."""
+    point = make_point("focus")
+    manifest = new_manifest(planned_points([point], source="measured"), command="run", seed=0)
+    run = make_run(
+        [make_request(i) for i in range(2)], [make_step(i, start_s=float(i)) for i in range(3)]
+    )
+    with ResultFolder.create(tmp_path / "out", manifest) as opened:
+        opened.add_point(result_of(point, run, provenance=PROVENANCE), run)
+    return tmp_path / "out"
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a command that ends with code 2."""
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("flag", ["--html", "--perfetto"])
+@pytest.mark.parametrize("name", ["requests", "steps"])
+def test_a_damaged_file_is_named(
+    folder: Path, name: str, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = folder.glob(f"points/*.{name}.csv")
+    whole = file.read_bytes()
+    cuts = {f"cut by {n}": whole[:-n] for n in (1, 2, 40)}
+    no_number = {"no number": whole[: whole.rindex(b",")] + b",x\n"}
+    for content in (
+        DAMAGES | cuts | (no_number if (name, flag) == ("steps", "--perfetto") else {})
+    ).values():
+        file.write_bytes(content)
+        line = refused(["report", str(folder), flag, str(tmp_path / "shown.json")], capsys)
+        assert line.startswith(f"focus-bench: error: result file: '{file}' is not usable")
+        assert not (tmp_path / "shown.json").exists()
+
+
+def test_a_trace_lacks_no_request(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = folder.glob("points/*.requests.csv")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-1]))
+    line = refused(["report", str(folder), "--perfetto", str(tmp_path / "t.json")], capsys)
+    assert "one of 2 requests, not of 1" in line
