@@ -1,6 +1,8 @@
 """Files that commands write: what may not be overwritten is refused before any work."""
 
+import importlib.abc
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,70 @@ def test_folders_of_outputs_stay_out_of_result_folders(
     for command in (["run"], SIMULATE, ["eval"], ["paper", "fig2"], ["train"]):
         line = usage_error([*command, "--output-dir", str(folder.parent / LONG)], capsys)
         assert "--output-dir: " in line
+
+
+@pytest.mark.parametrize("name", [LONG, DEEP], ids=["long", "deep"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report"],
+        ["report", "{folder}", "--against"],
+        ["compare"],
+        [*SIMULATE, "--model"],
+        [*SIMULATE, "--dataset", "sharegpt", "--dataset-path"],
+        [*SIMULATE, "--tokenizer"],
+        ["simulate", "--gpu"],
+        ["simulate", "--profile"],
+        ["run", "--model"],
+        ["run", "--profile"],
+        ["calibrate", "--check"],
+        ["eval", "--model"],
+        ["generate", "--model"],
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_is_too_long_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: list[str], name: str
+) -> None:
+    filled = [part.format(folder=folder) for part in command]
+    assert name[:60] in usage_error([*filled, name], capsys)
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["--help"], ["report", "{folder}"], RUN_OF_ONE])
+def test_a_full_device_is_one_line(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+) -> None:
+    capsys.readouterr()
+    monkeypatch.chdir(folder.parent)
+    with open("/dev/full", "w", encoding="utf-8") as full, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", full)
+        code = main([part.format(folder=folder) for part in command])
+    assert code == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "focus-bench: error: standard output or a file: No space left on device"
+
+
+def test_an_interruption_while_commands_are_loaded_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupting(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name == "focus_bench.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "focus_bench.cli.app", raising=False)
+    monkeypatch.setattr("sys.meta_path", [Interrupting(), *sys.meta_path])
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr() == ("", "focus-bench: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--metadata", "a=\udcff"], ["--metadata=a=\udcff"], ["--metadata", "\udcff=a"]]
+)
+def test_bytes_that_are_no_text_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert "--metadata: " in usage_error([*RUN_OF_ONE, *arguments], capsys)

@@ -10,8 +10,8 @@ import pytest
 import typer
 from doc_text import DOCS, PAGES, Command, commands, inline_commands
 
+from focus_bench.cli.app import app
 from focus_bench.cli.backend_options import backend_of, outside_flags
-from focus_bench.cli.main import app
 from focus_bench.cli.points import points_from_flags
 from focus_bench.cli.sweep_options import PointFlags, RunFlags, SimulateFlags
 from focus_bench.core.hardware import HARDWARE

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 from typer.testing import CliRunner
 
-from focus_bench.cli.main import app
+from focus_bench.cli.app import app
 from focus_bench.report.figures.data import load_report
 from focus_bench.report.figures.theme import PLACEHOLDERS, THEMES
 from focus_bench.report.html.files import write_figures, write_html
