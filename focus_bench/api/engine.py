@@ -57,6 +57,7 @@ class Engine:
         gpu_memory_utilization: float = 0.9,
         mask_token_id: int | None = None,
         threads: int | None = None,
+        cuda_graphs: str = "auto",
         tokenizer: str = "",
         seed: int = 0,
     ) -> None:
@@ -68,6 +69,7 @@ class Engine:
             gpu_memory_utilization=gpu_memory_utilization,
             mask_token_id=mask_token_id,
             threads=threads,
+            cuda_graphs=cuda_graphs,
         )
         self._setup(config, seed=seed, tokenizer=tokenizer)
 

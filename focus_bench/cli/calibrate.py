@@ -10,13 +10,18 @@ import typer
 
 from focus_bench.cli.flags import takes
 from focus_bench.cli.options import DeviceFlags
-from focus_bench.core.errors import UsageError
+from focus_bench.core.errors import UsageError, check_range
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from focus_bench.api.engine import Engine
     from focus_bench.sim.calibration import Profile
+
+
+MAX_SECONDS = 86_400.0
+# By what factor errors of two calibrations of one quiet machine may differ.
+WORSE = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +58,15 @@ def command(flags: CalibrateFlags) -> int:
     against the sizes that it depends on; that profile is what --output and --check are about.
     """
     from focus_bench.api.engine import Engine
-    from focus_bench.api.profiles import CALIBRATION_S, CPU
+    from focus_bench.api.profiles import CALIBRATION_S, CPU, MIN_CALIBRATION_S
     from focus_bench.cli.paths import check_writable
     from focus_bench.report.console import make_console
 
     console = make_console()
     if flags.check is not None:
         return _check(flags.check, console)
+    if flags.seconds is not None:
+        check_range("--seconds", flags.seconds, low=MIN_CALIBRATION_S, high=MAX_SECONDS)
     check_writable("--output", flags.output)
     engine = Engine(
         flags.model,
@@ -69,6 +76,7 @@ def command(flags: CalibrateFlags) -> int:
         gpu_memory_utilization=flags.gpu_memory_utilization,
         mask_token_id=flags.mask_token_id,
         threads=flags.threads,
+        cuda_graphs=flags.cuda_graphs,
     )
     if engine.hardware == CPU:
         seconds = CALIBRATION_S if flags.seconds is None else flags.seconds
@@ -87,44 +95,74 @@ def command(flags: CalibrateFlags) -> int:
 def _measure_steps(
     engine: "Engine", seconds: float, output: Path | None, console: "Console"
 ) -> None:
-    from focus_bench.api.profiles import calibrate, profile_path
+    from focus_bench.api.profiles import cache_problem, calibrate, profile_path, usable_profile
 
+    path = output or profile_path(engine)
+    before = usable_profile(path)
     profile = calibrate(engine, seconds=seconds, path=output)
     _describe_steps(profile, console)
-    console.print(f"profile: {output or profile_path(engine)}", soft_wrap=True)
+    if before is not None:
+        _say_if_worse(before.error_p90, profile.error_p90, "the fit's p90", console)
+    problem = "" if output else cache_problem()
+    console.print(problem or f"profile: {path}", soft_wrap=True)
+
+
+def _say_if_worse(before: float, now: float, what: str, console: "Console") -> None:
+    from focus_bench.report.formats import share
+
+    if now > WORSE * before:
+        console.print(
+            f"worse than the profile that was there: error of {what} {share(now)}, not "
+            f"{share(before)}; calibrate again on an idle machine, or with more --seconds",
+            soft_wrap=True,
+        )
 
 
 def _measure_operations(engine: "Engine", flags: CalibrateFlags, console: "Console") -> None:
     from focus_bench.api.profiles import (
         GPU_CALIBRATION_S,
+        cache_problem,
         calibrate_operations,
+        held_out_error,
         operations_path,
         samples_path,
+        usable_operations,
     )
     from focus_bench.report.profiles import describe_operations
 
     seconds = GPU_CALIBRATION_S if flags.seconds is None else flags.seconds
-    calibration = calibrate_operations(engine, seconds=seconds, path=flags.output)
     path = flags.output or operations_path(engine)
+    before = usable_operations(path)
+    calibration = calibrate_operations(engine, seconds=seconds, path=flags.output)
     console.print(describe_operations(calibration))
+    if before is not None:
+        errors = held_out_error(before), held_out_error(calibration)
+        _say_if_worse(*errors, "held-out points", console)
+    problem = "" if flags.output else cache_problem()
+    if problem:
+        console.print(problem, soft_wrap=True)
+        return
     console.print(f"profile of operations: {path}", soft_wrap=True)
     console.print(f"samples: {samples_path(path)}", soft_wrap=True)
 
 
 def _check(path: Path, console: "Console") -> int:
-    from focus_bench.api.profiles import check_profile
+    from focus_bench.api.profiles import check_profile, naming_flag
     from focus_bench.core.op_curves import GpuCalibration
     from focus_bench.report.profiles import describe_operations
+    from focus_bench.sim.fit_check import LIMITS_TEXT
 
-    profile, problems = check_profile(path)
+    with naming_flag("--check"):
+        profile, problems = check_profile(path)
     for problem in problems:
-        print(f"focus-bench: {path}: {problem}", file=sys.stderr)
+        print(f"focus-bench: --check {path}: {problem}", file=sys.stderr)
     if problems:
         return 2
     if isinstance(profile, GpuCalibration):
         console.print(describe_operations(profile))
     else:
         _describe_steps(profile, console)
+        console.print(LIMITS_TEXT, soft_wrap=True)
     return 0
 
 

@@ -41,7 +41,6 @@ def command(flags: EvalFlags) -> int:
     from focus_bench.cli.sweeps import new_folder
     from focus_bench.core.errors import UsageError
     from focus_bench.engine.device import device_name, resolve_device
-    from focus_bench.report.console import make_console
 
     check_writable("--output-dir", flags.output_dir, is_folder=True)
     limits = SandboxLimits(seconds=flags.code_timeout)
@@ -64,7 +63,7 @@ def command(flags: EvalFlags) -> int:
             retains=comma_list("--retain", flags.retain, int, "whole numbers"),
             selects=comma_list("--select", flags.select, str, "names"),
         )
-    hardware = device_name(resolve_device(flags.device))
+    hardware = device_name(resolve_device(flags.device, cuda_graphs=flags.cuda_graphs))
     if flags.dry_run:
         return _show_plan(plans, hardware, flags)
     if flags.resume and flags.output_dir is None:
@@ -72,8 +71,6 @@ def command(flags: EvalFlags) -> int:
     for plan in plans:  # data that cannot be had is an error before anything runs
         if plan.task not in BENCHMARKS:
             workloads.of(plan.point)
-    if flags.device == "auto" and hardware == "cpu":
-        make_console(sys.stderr, quiet=flags.quiet).print("no GPU that PyTorch sees: on the CPU")
     scoring = _Scoring(workloads=workloads, problems=problems, limits=limits, hardware=hardware)
     return _run(plans, scoring, flags, flags.output_dir or new_folder("eval"))
 
@@ -110,6 +107,8 @@ def _run(plans: "list[QualityPlan]", scoring: "_Scoring", flags: EvalFlags, path
         QualityFolder.create(path, manifest, resume=flags.resume) as folder,
         Interrupts(lambda: kept) as interrupts,
     ):
+        if flags.device == "auto" and scoring.hardware == "cpu":
+            messages.print("no GPU that PyTorch sees: on the CPU")
         with SweepProgress(messages, len(plans)) as progress:
             outcome = _sweep(plans, scoring, folder, progress, interrupts)
         console = make_console(quiet=flags.quiet)

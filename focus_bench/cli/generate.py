@@ -71,6 +71,7 @@ def command(flags: GenerateFlags) -> int:
         gpu_memory_utilization=flags.gpu_memory_utilization,
         mask_token_id=flags.mask_token_id,
         threads=flags.threads,
+        cuda_graphs=flags.cuda_graphs,
         tokenizer=flags.tokenizer,
         seed=flags.seed,
     )

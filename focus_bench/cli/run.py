@@ -1,7 +1,6 @@
 """focus-bench run: measures points on this machine, and sets the simulator's prediction beside."""
 
 import dataclasses
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,24 +39,27 @@ def command(flags: RunFlags) -> int:
 
 def _measure_engine(flags: RunFlags) -> int:
     from focus_bench.api.prediction import target_of_file
-    from focus_bench.api.profiles import CPU
+    from focus_bench.api.profiles import CPU, naming_flag
     from focus_bench.bench.workload_cache import WorkloadCache
     from focus_bench.cli.machine import gpu_facts
     from focus_bench.cli.plan import show_plan
     from focus_bench.cli.points import points_from_flags
+    from focus_bench.cli.predictions import say_unusable_profiles
     from focus_bench.cli.sweeps import Campaign, run_campaigns
     from focus_bench.engine.device import device_name, resolve_device
     from focus_bench.engine.memory import release_memory
     from focus_bench.engine.runner import check_runnable
-    from focus_bench.report.console import make_console
 
     points = points_from_flags(flags, device=flags.device)
     for point in points:
         check_runnable(point)
     measurement = _Measurement(flags=flags)
     if flags.predict and flags.profile is not None:
-        measurement.target = target_of_file(flags.profile)
-    hardware = device_name(resolve_device(flags.device))
+        with naming_flag("--profile"):
+            measurement.target = target_of_file(flags.profile)
+    elif flags.predict:
+        say_unusable_profiles(quiet=flags.quiet)
+    hardware = device_name(resolve_device(flags.device, cuda_graphs=flags.cuda_graphs))
     campaign = Campaign(
         points=points,
         source="measured",
@@ -70,14 +72,16 @@ def _measure_engine(flags: RunFlags) -> int:
     workloads = WorkloadCache()
     if flags.dry_run:
         return show_plan([measurement.with_estimates(campaign)], flags, workloads)
+    notices = []
     if flags.device == "auto" and hardware == CPU:
-        make_console(sys.stderr, quiet=flags.quiet).print("no GPU that PyTorch sees: on the CPU")
+        notices.append("no GPU that PyTorch sees: on the CPU")
     return run_campaigns(
         [campaign],
         command="run",
         flags=flags,
         workloads=workloads,
         machine={"device": hardware, **gpu_facts()},
+        notices=notices,
     )
 
 
@@ -177,7 +181,12 @@ class _Measurement:
         from focus_bench.api.engine import Engine
         from focus_bench.api.operations import target_of_engine
         from focus_bench.api.prediction import target_of_profile
-        from focus_bench.api.profiles import CALIBRATION_S, calibrate, profile_of_engine
+        from focus_bench.api.profiles import (
+            CALIBRATION_S,
+            cache_problem,
+            calibrate,
+            profile_of_engine,
+        )
 
         if self._engine is not None and self._engine.config == point.engine:
             return self._engine
@@ -192,6 +201,9 @@ class _Measurement:
                     f"calibrating for about {CALIBRATION_S:g} s"
                 )
                 profile = calibrate(engine)
+                problem = cache_problem()
+                if problem:
+                    sink.say(f"{problem} beyond this command")
             if self._engine_target is None and profile is not None:
                 self._engine_target = target_of_profile(profile)
         self._engine = engine

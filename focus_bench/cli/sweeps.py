@@ -140,13 +140,15 @@ def run_campaigns(
     flags: PointFlags,
     workloads: WorkloadCache,
     machine: Mapping[str, str] | None = None,
+    notices: Sequence[str] = (),
     show: Callable[[ResultFolder], None] | None = None,
 ) -> int:
     """Run all points of all campaigns, keep and show the results; returns the exit code.
 
-    `show`: what to show of the folder in the place of `show_results`. Data that cannot be had is a
-    usage error before anything runs. What is in the folder already (--resume) is not run again.
-    Ctrl-C and SIGTERM raise Interrupted, with everything written.
+    `notices`: lines to print once no usage error can come any more. `show`: what to show of the
+    folder in the place of `show_results`. Data that cannot be had is a usage error before anything
+    runs. What is in the folder already (--resume) is not run again. Ctrl-C and SIGTERM raise
+    Interrupted, with everything written.
     """
     goodput = GoodputThresholds.parse([i for item in flags.goodput or [] for i in item.split()])
     for campaign in campaigns:
@@ -179,6 +181,8 @@ def run_campaigns(
                 console=messages,
                 interrupts=interrupts,
             )
+            for line in notices:
+                sink.say(line)
             try:
                 with progress:
                     _run_all(campaigns, workloads, sink, totals)

@@ -33,18 +33,19 @@ def use_cpu_threads(threads: int | None) -> int:
     return chosen
 
 
-def resolve_device(name: str) -> torch.device:
+def resolve_device(name: str, *, cuda_graphs: str = "auto") -> torch.device:
     """The device of ``--device``: "auto" takes the first CUDA device if there is one, else the CPU.
 
-    Raises UsageError for "cuda" on a machine without one.
+    Raises UsageError for "cuda" on a machine without one, and for `cuda_graphs` "on" on a CPU.
     """
     check_choice("--device", name, ("auto", "cpu", "cuda"))
-    if name == "cpu":
-        return torch.device("cpu")
-    if torch.cuda.is_available():
+    if name != "cpu" and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     if name == "cuda":
         raise UsageError("--device", name, "auto, cpu (PyTorch sees no CUDA device here)")
+    if cuda_graphs == "on":
+        why = "--device cpu" if name == "cpu" else "PyTorch sees no CUDA device here"
+        raise UsageError("--cuda-graphs", cuda_graphs, f"auto, off on a CPU ({why})")
     return torch.device("cpu")
 
 

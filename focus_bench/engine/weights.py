@@ -40,7 +40,7 @@ def load_model(config: EngineConfig, *, seed: int = 0) -> BlockDiffusionModel:
     `seed` is that of dummy weights. Raises UsageError for anything unusable in configuration or
     folder, and CapacityError where the weights exceed ``--gpu-memory-utilization`` of the memory.
     """
-    device = resolve_device(config.device)
+    device = resolve_device(config.device, cuda_graphs=config.cuda_graphs)
     spec = spec_on_device(resolve_model(config), device.type, dtype=config.dtype)
     budget = memory_budget_bytes(device, config.gpu_memory_utilization)
     check_weights_fit(spec, budget_bytes=budget)

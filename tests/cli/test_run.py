@@ -52,6 +52,29 @@ def test_the_same_command_twice_gives_the_same_tokens(
     assert digests[0] != digests[2]
 
 
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_cuda_graphs_need_a_gpu_and_errors_come_before_notices(
+    device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    on = ["--cuda-graphs", "on", "--device", device]
+    evaluation = ["eval", "--policy", "focus", "--num-problems", "1"]
+    for command in (
+        [*BASE, "--output-dir", str(folder)],
+        evaluation,
+        ["generate", "--prompt", "a"],
+    ):
+        assert main([*command, *on]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "--cuda-graphs: 'on' is not usable; allowed: auto, off on a CPU (" in line
+    assert not folder.exists()
+    (tmp_path / "file").write_text("")
+    for wrong in (["--goodput", "x"], ["--output-dir", str(tmp_path)], ["--resume"]):
+        assert main([*BASE, "--cuda-graphs", "off", "--device", device, *wrong]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"focus-bench: error: {wrong[0]}")
+
+
 def test_throughput_counts_output_tokens_only(tmp_path: Path) -> None:
     """A prompt of 1,000 tokens and 10 tokens out: 10 count, and so do 32 of one step."""
     folder = tmp_path / "out"
