@@ -53,6 +53,7 @@ def measure_outside(flags: RunFlags) -> int:
             run=measurement.run,
             prepare=measurement.prepare,
             complete=measurement.complete,
+            num_runs=flags.num_runs,
         )
         if flags.dry_run:
             return show_plan([campaign], flags, workloads)

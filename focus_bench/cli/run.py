@@ -67,6 +67,7 @@ def _measure_engine(flags: RunFlags) -> int:
         run=measurement.run,
         prepare=measurement.prepare,
         complete=measurement.complete,
+        num_runs=flags.num_runs,
         release=release_memory,
     )
     workloads = WorkloadCache()

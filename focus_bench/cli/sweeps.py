@@ -29,6 +29,7 @@ from focus_bench.report.failures import PointFailure, failed_points_table
 from focus_bench.report.folder import ResultFolder
 from focus_bench.report.formats import number
 from focus_bench.report.goodput import GoodputThresholds
+from focus_bench.report.locked_folder import POINTS_FOLDER
 from focus_bench.report.manifest import PlannedPoint, new_manifest
 from focus_bench.report.progress import SweepProgress
 from focus_bench.report.results import PointResult, result_of
@@ -100,7 +101,7 @@ class Campaign:
     point that is finished already: it adds what a killed run left out, or returns "". `release`
     comes after each point that was run: it gives back memory that no later point uses. `estimate`
     is for a dry run: what a point will take, from its requests (None: they are not here) and a
-    number of simulated steps, by `basis`.
+    number of simulated steps, by `basis`. `num_runs`: how often each point is run.
     """
 
     points: tuple[PointConfig, ...]
@@ -114,6 +115,7 @@ class Campaign:
         lambda point, workload, max_steps: PointEstimate()
     )
     basis: str = ""
+    num_runs: int = 1
 
     def planned(self) -> tuple[PlannedPoint, ...]:
         """What run.json says is to be done."""
@@ -181,7 +183,7 @@ def run_campaigns(
                 console=messages,
                 interrupts=interrupts,
             )
-            for line in notices:
+            for line in (*notices, *_kept_with_fewer_runs(folder, campaigns)):
                 sink.say(line)
             try:
                 with progress:
@@ -195,6 +197,27 @@ def run_campaigns(
             if totals.interrupted:
                 raise Interrupted(_how_to_go_on(folder, campaigns))
         return _exit_code(folder.results, totals)
+
+
+def _kept_with_fewer_runs(folder: ResultFolder, campaigns: Sequence[Campaign]) -> list[str]:
+    """In one line, which results of the folder come from fewer runs than are asked for."""
+    kept: dict[int, list[str]] = {}
+    asked = 0
+    for campaign in campaigns:
+        for point in campaign.points:
+            found = folder.finished(point, campaign.source, campaign.hardware)
+            if found is not None and len(found.all_runs) < campaign.num_runs:
+                asked = campaign.num_runs
+                name = f"{point.decode.policy} batch {point.scheduler.batch_size} ({point.hash()})"
+                kept.setdefault(len(found.all_runs), []).append(name)
+    if not kept:
+        return []
+    parts = [
+        f"kept with {count} run{'s' if count > 1 else ''}: {_few(names, where='')}"
+        for count, names in sorted(kept.items())
+    ]
+    file = folder.path / POINTS_FOLDER / "HASH*"
+    return [f"{'; '.join(parts)}; delete {file} or use another --output-dir to measure {asked}"]
 
 
 def _run_all(
@@ -303,10 +326,10 @@ def _exit_code(results: Sequence[PointResult], totals: _Totals) -> int:
     return SOME_FAILED if problems else 0
 
 
-def _few(ids: Sequence[int], most: int = 10) -> str:
-    """The first ids, and how many more there are."""
-    rest = f" and {len(ids) - most} more (requests.csv)" if len(ids) > most else ""
-    return ", ".join(str(i) for i in ids[:most]) + rest
+def _few(items: Sequence[object], most: int = 10, *, where: str = " (requests.csv)") -> str:
+    """The first items, and how many more there are (`where`)."""
+    rest = f" and {len(items) - most} more{where}" if len(items) > most else ""
+    return ", ".join(str(item) for item in items[:most]) + rest
 
 
 def new_folder(command: str) -> Path:

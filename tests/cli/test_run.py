@@ -120,6 +120,31 @@ def test_repeated_runs_are_counted(tmp_path: Path) -> None:
     assert low < mean < high
 
 
+def test_points_kept_with_fewer_runs_than_asked_for_are_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    common = [*BASE, "--policy", "baseline,focus", "--batch-size", "2", "--resume"]
+    common += ["--output-dir", str(folder)]
+    assert main([*common, "--num-runs", "2", "--policy", "focus"]) == 0
+    assert main(common) == 0  # the baseline once; focus was run more often than asked for
+    assert "kept with" not in capsys.readouterr().err
+    focus, baseline = (row["point_hash"] for row in rows(folder))
+    before = (folder / "summary.csv").read_bytes()
+    assert main([*common, "--num-runs", "3"]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "kept with" in line]
+    assert lines == [
+        f"kept with 1 run: baseline batch 2 ({baseline}); kept with 2 runs: focus batch 2 ({focus})"
+        f"; delete {folder}/points/HASH* or use another --output-dir to measure 3"
+    ]
+    assert (folder / "summary.csv").read_bytes() == before
+    for file in (folder / "points").glob(f"{baseline}*"):
+        file.unlink()
+    assert main([*common, "--num-runs", "3", "--policy", "baseline"]) == 0
+    assert "kept with" not in capsys.readouterr().err
+    assert [row["num_runs"] for row in rows(folder)] == ["2", "3"]
+
+
 def test_a_rate_that_the_driver_cannot_keep_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     arguments = [*BASE, "--policy", "focus", "--batch-size", "2", "--quiet"]
