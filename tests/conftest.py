@@ -24,6 +24,12 @@ def shared_dir() -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _idle_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else runs beside the tests changes no output."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`-m gpu` collects the engine's tests only: nothing else uses a GPU, and a machine with one
     may lack what the other packages import.

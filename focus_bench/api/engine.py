@@ -138,10 +138,15 @@ class Engine:
         on_progress: Progress | None = None,
         trace_file: Path | None = None,
     ) -> RunRecord:
-        """Serve the workload in real time. `trace_file`: where to write the decode trace (.npz)."""
+        """Serve the workload in real time. `trace_file`: where to write the decode trace (.npz).
+
+        The record's notes say whether other programs were using the CPU's cores when it began.
+        """
+        from focus_bench.engine.device import BUSY_NOTE, busy_cores
         from focus_bench.engine.runner import run_point
 
         self.check(point)
+        is_busy = bool(busy_cores(self.hardware))
         record, trace = run_point(
             self._model,
             point,
@@ -152,7 +157,7 @@ class Engine:
         if trace_file is not None and trace is not None:
             trace_file.parent.mkdir(parents=True, exist_ok=True)
             trace.save(trace_file)
-        return record
+        return dataclasses.replace(record, notes=(*record.notes, BUSY_NOTE)) if is_busy else record
 
     def evaluate(
         self, point: PointConfig, workload: Workload, *, on_progress: Progress | None = None

@@ -46,7 +46,7 @@ def _measure_engine(flags: RunFlags) -> int:
     from focus_bench.cli.points import points_from_flags
     from focus_bench.cli.predictions import say_unusable_profiles
     from focus_bench.cli.sweeps import Campaign, run_campaigns
-    from focus_bench.engine.device import device_name, resolve_device
+    from focus_bench.engine.device import busy_cores, device_name, resolve_device
     from focus_bench.engine.memory import release_memory
     from focus_bench.engine.runner import check_runnable
 
@@ -76,6 +76,12 @@ def _measure_engine(flags: RunFlags) -> int:
     notices = []
     if flags.device == "auto" and hardware == CPU:
         notices.append("no GPU that PyTorch sees: on the CPU")
+    load = busy_cores(hardware)
+    if load:
+        notices.append(
+            f"other programs are using the cores ({load}): measurements are slower and predictions "
+            "too fast"
+        )
     return run_campaigns(
         [campaign],
         command="run",

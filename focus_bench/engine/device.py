@@ -13,6 +13,9 @@ TORCH_DTYPES = {
     "float16": torch.float16,
 }
 
+# What a measurement on a busy CPU says of itself.
+BUSY_NOTE = "other programs were using the cores: slower than on an idle CPU"
+
 # PyTorch's own choice (cores, or OMP_NUM_THREADS), before anyone changes it.
 _THREADS_AT_IMPORT = torch.get_num_threads()
 
@@ -31,6 +34,22 @@ def use_cpu_threads(threads: int | None) -> int:
         chosen = max(1, _THREADS_AT_IMPORT - spare)
     torch.set_num_threads(chosen)
     return chosen
+
+
+def busy_cores(device: str) -> str:
+    """That other programs use the cores of `device` "cpu" (its name), in numbers; else "".
+
+    They must if the load average of the last minute is above the number of cores, for this process
+    has at most as many threads as there are cores.
+    """
+    cores = os.cpu_count()
+    try:
+        load = os.getloadavg()[0]
+    except OSError:  # this system does not say
+        return ""
+    if device != "cpu" or cores is None or load <= cores:
+        return ""
+    return f"load {load:.1f} on {cores}"
 
 
 def resolve_device(name: str, *, cuda_graphs: str = "auto") -> torch.device:

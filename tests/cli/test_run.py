@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 from itertools import product
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from focus_bench.cli.main import main
 from focus_bench.core.config import POLICY_NAMES, UNMASKING_STRATEGIES
 from focus_bench.decoding.policies import POLICIES
 from focus_bench.decoding.trace import DecodeTrace
+from focus_bench.engine.device import BUSY_NOTE, busy_cores
 
 BASE = ["run", "--dataset", "synthetic", "--num-prompts", "3", "--max-new-tokens", "8"]
 BASE += ["--num-warmups", "0", "--no-predict", "--model", "dummy-tiny"]
@@ -143,6 +145,31 @@ def test_points_kept_with_fewer_runs_than_asked_for_are_named_in_one_line(
     assert main([*common, "--num-runs", "3", "--policy", "baseline"]) == 0
     assert "kept with" not in capsys.readouterr().err
     assert [row["num_runs"] for row in rows(folder)] == ["2", "3"]
+
+
+@pytest.mark.parametrize(("load", "is_busy"), [(4.0, False), (4.1, True), (None, False)])
+def test_a_busy_cpu_is_said_once_and_noted_at_every_point(
+    load: float | None,
+    is_busy: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def loads() -> tuple[float, float, float]:
+        if load is None:
+            raise OSError
+        return (load, 9.0, 9.0)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", loads)
+    assert busy_cores("NVIDIA H200") == ""
+    folder = tmp_path / "out"
+    arguments = [*BASE, "--policy", "baseline,focus", "--batch-size", "2"]
+    assert main([*arguments, "--output-dir", str(folder)]) == 0
+    line = "other programs are using the cores (load 4.1 on 4): measurements are slower and "
+    line += "predictions too fast"
+    assert capsys.readouterr().err.splitlines().count(line) == is_busy
+    assert [BUSY_NOTE in row["notes"] for row in rows(folder)] == [is_busy, is_busy]
 
 
 def test_a_rate_that_the_driver_cannot_keep_is_reported(tmp_path: Path) -> None:
