@@ -4,13 +4,10 @@ Knows files; what is predicted from them is the simulator's business.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from focus_bench.api.profiles import operations_path, profiles_folder
-from focus_bench.core.calibration import dimensions_of, read_json
-from focus_bench.core.errors import UsageError
-from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+from focus_bench.api.profiles import operations_path, profiles_folder, usable_operations
+from focus_bench.core.calibration import dimensions_of
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import GpuCalibration
@@ -40,7 +37,7 @@ def target_of_engine(engine: "Engine") -> "Target | None":
     """What predicts the very engine from its own measured operations; None if there are none."""
     from focus_bench.api.prediction import target_of_operations
 
-    calibration = _usable(operations_path(engine))
+    calibration = usable_operations(operations_path(engine))
     if calibration is None or dict(calibration.dimensions) != dimensions_of(engine.spec):
         return None
     return target_of_operations(calibration)
@@ -55,17 +52,6 @@ def _all() -> Iterator[GpuCalibration]:
         reverse=True,
     )
     for path in (*own, *bundled_profiles().values()):
-        calibration = _usable(path)
+        calibration = usable_operations(path)
         if calibration is not None:
             yield calibration
-
-
-def _usable(path: Path) -> GpuCalibration | None:
-    """None for a file of another kind or version, or none at all."""
-    if not path.is_file():
-        return None
-    try:
-        value = read_json(path)
-        return from_json(value, source=str(path)) if is_gpu_calibration(value) else None
-    except UsageError:
-        return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from focus_bench.api.engine import Progress
 from focus_bench.api.host_profiles import HostBoundModel, HostProfile
 from focus_bench.api.points import load_workload
-from focus_bench.api.profiles import CPU, cpu_profile_of
+from focus_bench.api.profiles import CPU, cpu_profile_of, naming_flag
 from focus_bench.bench.defaults import acceptance_for, importance_for
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
 from focus_bench.core.errors import UsageError
@@ -205,7 +205,8 @@ def find_target(name: str, engine: EngineConfig) -> Target:
     if name in HARDWARE:
         return _target_of_sheet(HARDWARE[name], engine)
     if Path(name).is_file():
-        return target_of_file(Path(name))
+        with naming_flag("--gpu"):
+            return target_of_file(Path(name))
     known = sorted({CPU, *packaged, *HARDWARE})
     raise UsageError("--gpu", name, f"{', '.join(known)}, or the file of a profile")
 

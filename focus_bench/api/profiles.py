@@ -3,10 +3,12 @@
 Knows files and names; measuring is the engine's matter, fitting the simulator's.
 """
 
-import math
 import os
 import re
-from collections.abc import Callable
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +23,25 @@ if TYPE_CHECKING:
 CPU = "cpu"
 CALIBRATION_S = 15.0
 GPU_CALIBRATION_S = 180.0
+# In less time not even the shortest of the runs is measured a second time.
+MIN_CALIBRATION_S = 1.0
 
 
 def profiles_folder() -> Path:
     """Where this machine's profiles are kept: in the user's cache ($XDG_CACHE_HOME)."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "focus-bench" / "profiles"
+
+
+def cache_problem() -> str:
+    """Why no profile can be kept in the user's cache, in one line; "" where one can."""
+    folder = profiles_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return f"{folder} cannot be written ({error.strerror}): the profile is not kept"
 
 
 def profile_path(engine: "Engine") -> Path:
@@ -43,15 +58,20 @@ def calibrate(
 ) -> "Profile":
     """Measure steps of the engine for some `seconds`, fit a profile to them and keep it.
 
-    `path` None: in the user's cache, where `simulate` and `focus-bench run` find it. The runs are
-    random prompts, none of them a user's.
+    `path` None: in the user's cache, where `simulate` and `focus-bench run` find it; nowhere if it
+    cannot be written (see `cache_problem`). The runs are random prompts, none of them a user's.
     """
     from focus_bench.sim.calibration import fit_profile, load_profile
 
     profile = fit_profile(engine.measure_steps(seconds=seconds), name=f"local-{engine.hardware}")
+    # Read as every later command will read it, so that all predict alike.
+    if path is None and cache_problem():
+        with tempfile.TemporaryDirectory() as folder:
+            profile.save(Path(folder) / "profile.json")
+            return load_profile(Path(folder) / "profile.json")
     target = profile_path(engine) if path is None else path
     _write_whole(target, profile.save)
-    return load_profile(target)  # as every later command will read it, so that all predict alike
+    return load_profile(target)
 
 
 def operations_path(engine: "Engine") -> Path:
@@ -60,18 +80,41 @@ def operations_path(engine: "Engine") -> Path:
     return path.with_name(f"{path.stem}_operations.json")
 
 
+def usable_operations(path: Path) -> "GpuCalibration | None":
+    """Measured operations of a file; None if there is none, or it is of another kind or version."""
+    from focus_bench.core.calibration import read_json
+    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+
+    if not os.path.isfile(path):  # False also where a folder on the way may not be read
+        return None
+    try:
+        value = read_json(path)
+        return from_json(value, source=str(path)) if is_gpu_calibration(value) else None
+    except UsageError:
+        return None
+
+
+def held_out_error(calibration: "GpuCalibration") -> float:
+    """The median over the curves of how far points are off that were left out; 0 without any."""
+    curves = calibration.curves.values()
+    errors = [curve.held_out_p50 for curve in curves if curve.held_out_p50 is not None]
+    return statistics.median(errors) if errors else 0.0
+
+
 def calibrate_operations(
     engine: "Engine", *, seconds: float = GPU_CALIBRATION_S, path: Path | None = None
 ) -> "GpuCalibration":
     """Measure the operations of an engine on a GPU for some `seconds` and keep them.
 
-    `path` None: in the user's cache. Every sample goes into a CSV file beside it. Raises
-    UsageError on a CPU.
+    `path` None: in the user's cache, if it can be written. Every sample goes into a CSV file beside
+    it. Raises UsageError on a CPU.
     """
     from focus_bench.core.curve_samples import samples_csv
     from focus_bench.core.gpu_profile_file import save_gpu_calibration
 
     calibration, samples = engine.measure_operations(seconds=seconds)
+    if path is None and cache_problem():
+        return calibration
     target = operations_path(engine) if path is None else path
     text = samples_csv(samples)
     _write_whole(samples_path(target), lambda file: file.write_text(text, encoding="utf-8"))
@@ -84,6 +127,15 @@ def samples_path(profile: Path) -> Path:
     return profile.with_name(f"{profile.stem}_samples.csv")
 
 
+@contextmanager
+def naming_flag(flag: str) -> Iterator[None]:
+    """Puts the flag that gave a profile's file before what a UsageError names."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{flag} {error.field}", error.value, error.allowed) from error
+
+
 def check_profile(path: Path) -> "tuple[Profile | GpuCalibration, list[str]]":
     """A profile of either kind, and what is wrong with it: one line each, none if it is right.
 
@@ -93,25 +145,33 @@ def check_profile(path: Path) -> "tuple[Profile | GpuCalibration, list[str]]":
     from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
     from focus_bench.core.profile_check import profile_problems
     from focus_bench.sim.calibration import load_profile
+    from focus_bench.sim.fit_check import fit_problems
 
     value = read_json(path)
     if not is_gpu_calibration(value):
         profile = load_profile(path)
-        return profile, _fit_problems(profile)
+        return profile, fit_problems(profile)
     calibration = from_json(value, source=f"profile {path}")
     return calibration, profile_problems(calibration)
 
 
-def _fit_problems(profile: "Profile") -> list[str]:
-    measured = {f"seconds of {part}": s.tolist() for part, s in profile.samples.seconds.items()}
-    fitted = {f"coefficient {name}": [value] for name, value in profile.coefficients.items()}
-    errors = {"error_p50": [profile.error_p50], "error_p90": [profile.error_p90]}
-    return [
-        f"{name}: {value}; allowed: 0 or more, and finite"
-        for name, values in (fitted | errors | measured).items()
-        for value in values
-        if not 0.0 <= value < math.inf
-    ]
+def unusable_profiles() -> list[str]:
+    """The files of the user's cache that no prediction uses, and why: one line each."""
+    from focus_bench.core.calibration import read_json
+    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+    from focus_bench.sim.calibration import load_profile
+
+    lines = []
+    for file in sorted(profiles_folder().glob("*.json")):
+        try:
+            value = read_json(file)
+            if is_gpu_calibration(value):
+                from_json(value, source=f"profile {file}")
+            else:
+                load_profile(file)
+        except UsageError as error:
+            lines.append(f"ignored {file}: {error}")
+    return lines
 
 
 def _write_whole(target: Path, write: Callable[[Path], object]) -> None:
@@ -126,7 +186,7 @@ def profile_of_engine(engine: "Engine") -> "Profile | None":
     """The profile that was calibrated for this very engine; None if there is none yet."""
     from focus_bench.core.calibration import dimensions_of
 
-    profile = _usable(profile_path(engine))
+    profile = usable_profile(profile_path(engine))
     if profile is None or dict(profile.samples.dimensions) != dimensions_of(engine.spec):
         return None
     return profile
@@ -156,18 +216,18 @@ def _newest_profiles(device: str) -> "list[Profile]":
     """Those of a device in the cache, the newest first."""
     files = profiles_folder().glob(f"{_in_file_name(device)}_*.json")
     newest_first = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
-    return [profile for file in newest_first if (profile := _usable(file)) is not None]
+    return [profile for file in newest_first if (profile := usable_profile(file)) is not None]
 
 
 def _in_file_name(text: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", text)
 
 
-def _usable(path: Path) -> "Profile | None":
+def usable_profile(path: Path) -> "Profile | None":
     """A profile of the cache; None if there is none, or one of another version of this program."""
     from focus_bench.sim.calibration import load_profile
 
-    if not path.is_file():
+    if not os.path.isfile(path):  # False also where a folder on the way may not be read
         return None
     try:
         return load_profile(path)

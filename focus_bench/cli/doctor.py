@@ -4,7 +4,7 @@
 def command() -> int:
     """Say what this machine can do: versions, devices, memory, data, profiles."""
     from focus_bench import __version__
-    from focus_bench.api.profiles import profiles_folder
+    from focus_bench.api.profiles import profiles_folder, unusable_profiles
     from focus_bench.cli.machine import gpu_facts, memory_bytes
     from focus_bench.core.cpu_threads import usable_cores
     from focus_bench.engine.device import device_name, resolve_device
@@ -32,6 +32,7 @@ def command() -> int:
         ("GPU sampling", "nvidia-ml-py" if load_nvml() else "pip install 'focus-bench[gpu]'"),
         ("ShareGPT", str(sharegpt) if sharegpt else "pip install 'focus-bench[sharegpt]'"),
         ("cost profiles", ", ".join(profiles) or "none: focus-bench calibrate makes one"),
+        *(("unusable profile", line) for line in unusable_profiles()),
         ("downloaded data", str(cache_folder()) if cache_folder().is_dir() else "none"),
     ]
     make_console().print(facts_table(facts))

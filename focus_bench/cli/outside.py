@@ -20,6 +20,7 @@ def measure_outside(flags: RunFlags) -> int:
     """Run the points on the engine of --backend; predict only with --profile."""
     from focus_bench.api.backends import open_backend
     from focus_bench.api.prediction import target_of_file
+    from focus_bench.api.profiles import naming_flag
     from focus_bench.bench.workload_cache import WorkloadCache
     from focus_bench.cli.backend_options import backend_of, outside_flags
     from focus_bench.cli.machine import gpu_facts
@@ -32,7 +33,8 @@ def measure_outside(flags: RunFlags) -> int:
     points = points_from_flags(flags, backend=backend, simulated=flags.profile is not None)
     target = None
     if flags.predict and flags.profile is not None:
-        target = target_of_file(flags.profile)
+        with naming_flag("--profile"):
+            target = target_of_file(flags.profile)
     workloads = WorkloadCache()
     for point in points:
         workloads.of(point)  # data that cannot be had are told before the engine is asked

@@ -1,5 +1,6 @@
 """Points on hardware that is only simulated, as campaigns; shared by simulate and paper."""
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,15 @@ def prediction_campaign(
         estimate=_estimate_on(target),
         basis=target.label,
     )
+
+
+def say_unusable_profiles(*, quiet: bool) -> None:
+    """A line on stderr for each file of the user's cache that predictions pass over."""
+    from focus_bench.api.profiles import unusable_profiles
+    from focus_bench.report.console import make_console
+
+    for line in unusable_profiles():
+        make_console(sys.stderr, quiet=quiet).print(line, soft_wrap=True)
 
 
 def _predict_on(

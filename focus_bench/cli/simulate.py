@@ -20,6 +20,7 @@ def command(flags: SimulateFlags) -> int:
     from focus_bench.cli.paths import check_writable
     from focus_bench.cli.plan import show_plan
     from focus_bench.cli.points import points_from_flags
+    from focus_bench.cli.predictions import say_unusable_profiles
     from focus_bench.cli.sweeps import run_campaigns
     from focus_bench.cli.what_if import with_default_sweep, with_full_batches
 
@@ -32,6 +33,8 @@ def command(flags: SimulateFlags) -> int:
         points = with_full_batches(points)
     for point in points:
         check_can_simulate(point)
+    if flags.profile is None:
+        say_unusable_profiles(quiet=flags.quiet)
     campaigns = _campaigns(flags, points)
     workloads = WorkloadCache()
     if flags.dry_run:
@@ -80,7 +83,7 @@ def _campaigns(flags: SimulateFlags, points: "tuple[PointConfig, ...]") -> "list
 
 def _targets(flags: SimulateFlags, engine: "EngineConfig") -> "list[Target]":
     from focus_bench.api.prediction import find_target, target_of_file
-    from focus_bench.api.profiles import CPU
+    from focus_bench.api.profiles import CPU, naming_flag
     from focus_bench.cli.points import comma_list
     from focus_bench.core.errors import UsageError
 
@@ -89,4 +92,5 @@ def _targets(flags: SimulateFlags, engine: "EngineConfig") -> "list[Target]":
         return [find_target(name, engine) for name in dict.fromkeys(names)]
     if flags.gpu is not None:
         raise UsageError("--profile", str(flags.profile), "--profile or --gpu, not both")
-    return [target_of_file(flags.profile)]
+    with naming_flag("--profile"):
+        return [target_of_file(flags.profile)]

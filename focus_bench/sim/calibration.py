@@ -96,8 +96,8 @@ def load_profile(path: Path) -> Profile:
     value = read_json(path)
     source = f"profile {path}"
     try:
-        if not isinstance(value, dict):
-            raise TypeError(type(value).__name__)
+        if not isinstance(value, dict) or not value.keys() & {"samples", "coefficients"}:
+            raise UsageError(source, "not a profile", "a profile that calibrate wrote")
         if value["schema_version"] != PROFILE_SCHEMA_VERSION:
             raise UsageError(
                 f"{source} schema_version",

@@ -57,9 +57,9 @@ def test_every_problem_is_a_line_and_the_code_is_2(
     code, out, err = check(profile, capsys)
     assert (code, out) == (2, "")
     assert err == [
-        f"focus-bench: {profile}: kernel_revision: 'main'; allowed: 12 hexadecimal digits",
-        f"focus-bench: {profile}: down at rows 1: seconds 11; allowed: above 0 and below 10 "
-        "(the worst of 5)",
+        f"focus-bench: --check {profile}: kernel_revision: 'main'; allowed: 12 hexadecimal digits",
+        f"focus-bench: --check {profile}: down at rows 1: seconds 11; allowed: above 0 and below "
+        "10 (the worst of 5)",
     ]
 
 
@@ -67,8 +67,10 @@ def test_every_problem_is_a_line_and_the_code_is_2(
     ("text", "named"),
     [
         ("{", ["JSON"]),
-        ("[]", ["'unreadable'"]),
-        ('{"schema_version": 3}', ["schema_version", "3"]),
+        ("[]", ["'not a profile'"]),
+        ('{"schema_version": 1, "points": []}', ["'not a profile'"]),
+        ('{"schema_version": 1, "samples": {}}', ["'unreadable'"]),
+        ('{"schema_version": 3, "samples": {}}', ["schema_version", "3"]),
         ('{"kind": "gpu-operations", "schema_version": 1}', ["schema_version", "1", "2"]),
         ('{"kind": "gpu-operations", "schema_version": 2}', ["curves", "'NoneType'"]),
     ],
@@ -80,6 +82,7 @@ def test_what_is_no_profile_is_one_line(
     path.write_text(text)
     code, out, err = check(path, capsys)
     assert (code, out, len(err)) == (2, "", 1)
+    assert err[0].startswith("focus-bench: error: --check ")
     assert str(path) in err[0]
     for part in named:
         assert part in err[0]
@@ -91,6 +94,9 @@ def test_profiles_of_a_cpu_are_checked_too(
     code, out, err = check(bundled_profiles()["cpu"], capsys)
     assert (code, err) == (0, [])
     assert out.startswith("calibrated on cpu")
+    assert "ok: errors of the fit are at most 15% at p50, 50% at p90 and 10% in all" in " ".join(
+        out.split()
+    )
     profile = fit_profile(samples, name="mine")
     coefficients = {**profile.coefficients, "host_row": -1e-6, "swap_byte": np.inf}
     path = tmp_path / "mine.json"
@@ -202,3 +208,15 @@ def test_a_model_whose_operations_cannot_be_measured_has_its_steps_fitted(
     assert "--model: 'other'" in capsys.readouterr().err
     assert not output.exists()
     assert gpu.log == [("operations", 180.0), ("steps", 15.0), ("operations", 180.0)]
+
+
+def test_an_operations_profile_worse_than_the_one_before_says_so(
+    gpu: FakeGpu, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["calibrate"]) == 0
+    assert main(["calibrate"]) == 0
+    assert "worse than" not in capsys.readouterr().out
+    errors = iter([0.02, 0.08])
+    monkeypatch.setattr("focus_bench.api.profiles.held_out_error", lambda _: next(errors))
+    assert main(["calibrate"]) == 0
+    assert "error of held-out points 8.0 %, not 2.0 %" in capsys.readouterr().out

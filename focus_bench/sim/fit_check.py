@@ -1,0 +1,49 @@
+"""Whether a profile that was fitted to steps can be believed, by its coefficients and its errors.
+
+Knows profiles; for measured operations see core.profile_check.
+"""
+
+import math
+from collections.abc import Iterator
+
+from focus_bench.sim.calibration import Profile
+
+# Of a step's seconds. Quiet machines reach 0.03 at p50 and 0.1 at p90; beyond these limits the
+# machine did other work meanwhile, or too few steps were measured.
+MAX_ERROR_P50 = 0.15
+MAX_ERROR_P90 = 0.5
+MAX_ERROR_TOTAL = 0.1
+
+LIMITS_TEXT = (
+    f"ok: errors of the fit are at most {MAX_ERROR_P50:.0%} at p50, {MAX_ERROR_P90:.0%} at p90 "
+    f"and {MAX_ERROR_TOTAL:.0%} in all"
+)
+
+
+def fit_problems(profile: Profile) -> list[str]:
+    """Everything that is wrong, one line each; empty if the profile can be believed."""
+    return [*_values(profile), *_errors(profile)]
+
+
+def _values(profile: Profile) -> Iterator[str]:
+    measured = {f"seconds of {part}": s.tolist() for part, s in profile.samples.seconds.items()}
+    fitted = {f"coefficient {name}": [value] for name, value in profile.coefficients.items()}
+    for name, values in (fitted | measured).items():
+        for value in values:
+            if not 0.0 <= value < math.inf:
+                yield f"{name}: {value}; allowed: 0 or more, and finite"
+                break
+
+
+def _errors(profile: Profile) -> Iterator[str]:
+    for name, value, limit in (
+        ("error_p50", profile.error_p50, MAX_ERROR_P50),
+        ("error_p90", profile.error_p90, MAX_ERROR_P90),
+    ):
+        if not 0.0 <= value <= limit:
+            yield f"{name}: {value:g}; allowed: 0 to {limit:g} (calibrate on an idle machine)"
+    if not abs(profile.error_total) <= MAX_ERROR_TOTAL:
+        yield (
+            f"error_total: {profile.error_total:g}; allowed: -{MAX_ERROR_TOTAL:g} to "
+            f"{MAX_ERROR_TOTAL:g} (calibrate on an idle machine)"
+        )

@@ -1,0 +1,132 @@
+"""Profiles of the cache and of files: unwritable, cut, worse than before, named by their flag."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from focus_bench.api.engine import Engine
+from focus_bench.cli.main import main
+from focus_bench.core.calibration import CalibrationSamples
+from focus_bench.report.folder import load_folder
+from focus_bench.sim.calibration import Profile, fit_profile
+from focus_bench.sim.fit_check import fit_problems
+
+MODEL = ["--model", "dummy-tiny"]
+REQUESTS = ["--dataset", "synthetic", "--num-prompts", "2", "--max-new-tokens", "4"]
+POINT = [*MODEL, *REQUESTS, "--policy", "baseline", "--batch-size", "2"]
+RUN = ["run", *POINT, "--device", "cpu", "--num-warmups", "0"]
+CALIBRATE = ["calibrate", *MODEL, "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch, samples: CalibrationSamples) -> None:
+    """Replaces the measuring of steps."""
+    monkeypatch.setattr(Engine, "measure_steps", lambda self, *, seconds: samples)
+
+
+@pytest.fixture
+def profile(samples: CalibrationSamples) -> Profile:
+    return fit_profile(samples, name="mine")
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    folder = tmp_path / "out"
+    assert main([*RUN, "--output-dir", str(folder)]) == 0
+    err = capsys.readouterr().err
+    line = f"{blocked / 'focus-bench' / 'profiles'} cannot be written (Not a directory): "
+    line += "the profile is not kept"
+    assert err.count(line) == 1
+    loaded = load_folder(folder)
+    assert [result.source for result in loaded.results] == ["measured", "predicted"]
+    assert loaded.failures == ()
+    assert main(CALIBRATE) == 0
+    out = capsys.readouterr().out
+    assert out.endswith(f"{line}\n")
+    assert "error of the fit" in out
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "0.5", "nan", "inf"])
+def test_calibration_takes_a_second_or_more(
+    seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CALIBRATE, "--seconds", seconds]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("focus-bench: error: --seconds: ")
+    assert ">= 1" in line
+
+
+def test_a_profile_worse_than_the_one_before_says_so(
+    cache: Path, profile: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(CALIBRATE) == 0
+    assert main(CALIBRATE) == 0
+    assert "worse than" not in capsys.readouterr().out
+    (kept,) = (cache / "focus-bench" / "profiles").iterdir()
+    better = dataclasses.replace(profile, error_p90=profile.error_p90 / 2)
+    better.save(kept)
+    assert main(CALIBRATE) == 0
+    assert capsys.readouterr().out.count("worse than the profile that was there: error of the") == 1
+
+
+def test_cut_profiles_are_named_where_they_are_passed_over(
+    cache: Path, tmp_path: Path, profile: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cache / "focus-bench" / "profiles"
+    folder.mkdir(parents=True)
+    cut = folder / "cpu_cut.json"
+    profile.save(cut)
+    cut.write_bytes(cut.read_bytes()[:-100])
+    simulate = ["simulate", *POINT, "--output-dir"]
+    for number, command in enumerate((simulate, [*RUN, "--output-dir"])):
+        assert main([*command, str(tmp_path / str(number))]) == 0
+        err = capsys.readouterr().err
+        assert err.count(f"ignored {cut}: ") == 1
+        assert "a readable JSON file" in err
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "unusable profile" in out
+    assert "".join(str(cut).split()) in "".join(out.split())
+
+
+def test_flags_that_name_a_file_which_is_no_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "other.json"
+    file.write_text('{"schema_version": 1, "points": []}')
+    for command in (
+        ["simulate", *POINT, "--profile"],
+        ["simulate", *POINT, "--gpu"],
+        [*RUN, "--profile"],
+        [*CALIBRATE, "--check"],
+    ):
+        assert main([*command, str(file)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(
+            f"focus-bench: error: {command[-1]} profile {file}: 'not a profile' is not usable"
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("error_p50", 0.2), ("error_p90", 0.6), ("error_total", -0.2), ("error_p50", float("nan"))],
+)
+def test_a_fit_beyond_the_limits_is_no_good(
+    name: str,
+    value: float,
+    profile: Profile,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good = dataclasses.replace(profile, error_p50=0.1, error_p90=0.3, error_total=0.05)
+    assert fit_problems(good) == []
+    file = tmp_path / "profile.json"
+    dataclasses.replace(good, **{name: value}).save(file)
+    assert main([*CALIBRATE, "--check", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"focus-bench: --check {file}: {name}: {value:g}; allowed: ")
