@@ -5,6 +5,7 @@ Knows Server-Sent Events and the OpenAI protocol's events; not when requests are
 
 import asyncio
 import json
+import re
 from types import TracebackType
 
 import httpx2
@@ -151,4 +152,5 @@ class EndpointClient:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    words = re.sub(r"^\[Errno -?\d+\] ", "", " ".join(str(error).split()))
+    return words or type(error).__name__

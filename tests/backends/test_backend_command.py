@@ -174,6 +174,7 @@ def test_an_endpoint_that_is_not_there_is_a_usage_error(
     line = error_line([*BASE, "--base-url", url, "--output-dir", str(folder)], capsys)
     assert f"--base-url: '{url}'" in line
     assert "cannot connect" in line
+    assert "[Errno" not in line
     assert not folder.exists()
 
 
