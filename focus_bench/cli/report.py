@@ -129,6 +129,9 @@ def command(
             console.print(point_detail(result))
     for file in traces:
         console.print(f"trace: {file}", soft_wrap=True)
+    if perfetto is not None:
+        for path in of_eval:
+            console.print(f"no trace of {path}: eval keeps no steps", soft_wrap=True)
     if changes is None or against is None:
         return 0
     return show_against(changes, against, csv=csv, console=console)

@@ -25,6 +25,7 @@ from focus_bench.report.failures import PointFailure
 from focus_bench.report.locked_folder import (
     MANIFEST_FILE,
     LockedFolder,
+    manifest_if_whole,
     read_failures,
     read_manifest,
     read_point_files,
@@ -68,8 +69,6 @@ def load_folder(path: Path) -> LoadedFolder:
     Raises UsageError for a folder that is none, for another schema version and for a file that is
     not whole.
     """
-    if not (path / MANIFEST_FILE).is_file():
-        raise UsageError("result folder", str(path), f"a folder with a {MANIFEST_FILE}")
     manifest = read_manifest(path)
     if _is_of_eval(manifest):
         allowed = "a folder of run or simulate; `report` shows those of eval"
@@ -111,8 +110,8 @@ class ResultFolder(LockedFolder[PointResult]):
 
     @classmethod
     def _check_kind(cls, path: Path) -> None:
-        manifest = read_manifest(path)
-        if _is_of_eval(manifest):
+        manifest = manifest_if_whole(path)
+        if manifest is not None and _is_of_eval(manifest):
             allowed = "a new or empty folder, or one of run or simulate"
             raise UsageError("--output-dir", f"{path}, of {manifest.command}", allowed)
 

@@ -81,13 +81,16 @@ class LockedFolder(ABC, Generic[Result]):
     def create(cls, path: Path, manifest: Manifest, *, resume: bool = False) -> Self:
         """Open a new or empty folder, or with `resume` one that holds results, which are kept.
 
+        A run.json that is missing or not whole is made anew, without what only it knew.
+
         Raises UsageError for a folder with results and no `resume`, for a folder with other things
         in it, for one that another process writes to, and for files that are not whole or of
         another schema version.
         """
         if path.exists() and not path.is_dir():
             raise UsageError("--output-dir", str(path), "a folder")
-        has_results = (path / cls.MARKER).exists()
+        is_orphaned = not (path / MANIFEST_FILE).exists() and bool(_point_files(path))
+        has_results = is_orphaned or (path / cls.MARKER).exists()
         if has_results and not resume:
             raise UsageError("--output-dir", str(path), "a new or empty folder, or --resume")
         if has_results:
@@ -202,8 +205,8 @@ class LockedFolder(ABC, Generic[Result]):
 
     def _adopt(self) -> None:
         # Under the lock: what a killed run left half done is finished or removed.
-        if (self.path / MANIFEST_FILE).exists():
-            old = read_manifest(self.path)
+        old = manifest_if_whole(self.path)
+        if old is not None:
             known = {(p.point_hash, p.source, p.hardware) for p in self._manifest.points}
             kept = [p for p in old.points if (p.point_hash, p.source, p.hardware) not in known]
             points = (*kept, *self._manifest.points)
@@ -236,14 +239,58 @@ def point_path(folder: Path, key: tuple[str, ...], suffix: str) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """run.json of a folder. Raises UsageError if it is not whole or of another schema version."""
-    return _read_record(Manifest, path / MANIFEST_FILE)
+    """run.json of a folder.
+
+    Raises UsageError if it is missing, not whole or of another schema version, and says how to
+    have a new one if there are points.
+    """
+    try:
+        return _read_record(Manifest, path / MANIFEST_FILE)
+    except (FileNotFoundError, _NotWholeError) as error:
+        files = _point_files(path)
+        is_missing = isinstance(error, FileNotFoundError)
+        if not files:
+            if is_missing:
+                allowed = f"a folder with a {MANIFEST_FILE}"
+                raise UsageError("result folder", str(path), allowed) from None
+            raise
+        whole = sum(map(_is_whole, files))
+        raise UsageError(
+            "result folder",
+            str(path),
+            f"a folder with a whole {MANIFEST_FILE}, which is {'missing' if is_missing else 'not'};"
+            f" {whole} of {len(files)} files of finished points are whole: the command that made "
+            "the folder, with --resume --output-dir, keeps them and writes it anew",
+        ) from None
+
+
+def manifest_if_whole(path: Path) -> Manifest | None:
+    """run.json of a folder that is taken over; None if it is missing or not whole.
+
+    Raises UsageError for one of another schema version.
+    """
+    try:
+        return _read_record(Manifest, path / MANIFEST_FILE)
+    except (FileNotFoundError, _NotWholeError):
+        return None
+
+
+def _point_files(path: Path) -> list[Path]:
+    return sorted((path / POINTS_FOLDER).glob("*.json"))
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return True
 
 
 def read_point_files(path: Path, kind: type[File]) -> list[File]:
     """All point files of a folder, in the order in which they finished; raises as above."""
-    files = sorted((path / POINTS_FOLDER).glob("*.json"))
-    return sorted((_read_record(kind, file) for file in files), key=lambda point: point.order)
+    files = (_read_record(kind, file) for file in _point_files(path))
+    return sorted(files, key=lambda point: point.order)
 
 
 def read_failures(path: Path) -> list[FailureFile]:
@@ -258,11 +305,15 @@ def read_failures(path: Path) -> list[FailureFile]:
 Record = TypeVar("Record")
 
 
+class _NotWholeError(UsageError):
+    """A file that was cut or is no JSON, unlike one of another version."""
+
+
 def _read_record(kind: type[Record], file: Path) -> Record:
     try:
         data: Any = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UsageError("result file", str(file), f"a whole JSON file ({error})") from error
+        raise _NotWholeError("result file", str(file), f"a whole JSON file ({error})") from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
         raise UsageError(

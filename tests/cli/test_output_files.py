@@ -156,3 +156,44 @@ def test_bytes_that_are_no_text_are_refused(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert "--metadata: " in usage_error([*RUN_OF_ONE, *arguments], capsys)
+
+
+def test_a_report_leaves_nothing_where_it_has_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, figures = folder.parent / "trace.json", folder.parent / "figures"
+    other = folder.parent / "other"
+    assert main([*RUN_OF_ONE, "--seed", "1", "--quiet", "--output-dir", str(other)]) == 0
+    report = ["report", str(folder), "--figures", str(figures), "--against"]
+    assert f"--against: '{other}" in usage_error([*report, str(other)], capsys)
+    assert "'nowhere'" in usage_error([*report, "nowhere"], capsys)
+    assert "--tolerance: -1" in usage_error([*report, str(folder), "--tolerance", "-1"], capsys)
+    for file in (folder / "points").iterdir():
+        file.unlink()
+    line = usage_error(["report", str(folder), "--perfetto", str(trace)], capsys)
+    assert f"--perfetto: '{trace}'" in line
+    assert str(folder) in line.partition("allowed")[2]
+    assert main(["report", str(folder), "--figures", str(figures)]) == 0
+    assert f"figures: none to draw from {folder}\n" in capsys.readouterr().out
+    assert not figures.exists()
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("text", [None, "", '{"schema_version": 2, "po'])
+def test_points_without_a_whole_run_json_are_kept_by_resume(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str | None
+) -> None:
+    manifest, (point,) = folder / "run.json", (folder / "points").glob("*.json")
+    before = point.read_bytes()
+    manifest.unlink()
+    if text is not None:
+        manifest.write_text(text)
+    line = usage_error(["report", str(folder)], capsys)
+    assert f"run.json, which is {'missing' if text is None else 'not'}; 1 of 1 files" in line
+    assert "--resume --output-dir" in line
+    again = [*RUN_OF_ONE, "--output-dir", str(folder)]
+    assert "--resume" in usage_error(again, capsys)
+    assert main([*again, "--resume"]) == 0
+    assert "finished before" in capsys.readouterr().err
+    assert point.read_bytes() == before
+    assert main(["report", str(folder)]) == 0

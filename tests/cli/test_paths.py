@@ -49,6 +49,10 @@ def test_report_shows_a_folder_of_eval_and_compare_refuses_it(
     capsys.readouterr()
     assert main(["report", str(folder)]) == 0
     assert "interval" in capsys.readouterr().out
+    trace = tmp_path / "trace.json"
+    assert main(["report", str(folder), "--perfetto", str(trace)]) == 2
+    assert "--perfetto" in capsys.readouterr().err
+    assert not trace.exists()
     assert main(["compare", str(folder)]) == 2
     assert "of eval" in capsys.readouterr().err
     for command in (SIMULATE, ["run", "--dataset", "synthetic", "--no-predict"]):
