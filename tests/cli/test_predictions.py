@@ -115,7 +115,7 @@ def test_a_point_that_cannot_be_predicted_keeps_its_measurement(
 def test_calibrate_writes_a_profile_that_simulate_and_compare_use(
     tmp_path: Path, measured: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "new" / "profile.json"
+    file = tmp_path / "profile.json"
     assert (
         main(
             [
