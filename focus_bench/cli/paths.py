@@ -58,7 +58,8 @@ def _try_to_write(path: Path, *, is_folder: bool) -> None:
     folder = path if is_folder else path.parent
     while not folder.exists():
         folder = folder.parent
-    name = "focus-bench" if is_folder else path.name
-    trial = folder / f"{name}.{os.getpid()}{TEMPORARY_SUFFIX}"  # as write_atomic calls its own
+    # As write_atomic calls its own, with room for what is added to a name (a point's hash).
+    name = "focus-bench" if is_folder else f"{path.name}-{'0' * 16}"
+    trial = folder / f"{name}.{os.getpid()}{TEMPORARY_SUFFIX}"
     os.close(os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     trial.unlink()

@@ -45,10 +45,12 @@ class TrainFlags:
 def command(flags: TrainFlags) -> int:
     """Train a small block-diffusion model on generated tasks (the recipe of the bundled model)."""
     import dataclasses
+    import os
     import shutil
     import time
 
     from focus_bench.cli.paths import check_writable
+    from focus_bench.core.errors import UsageError
     from focus_bench.engine.device import resolve_device
     from focus_bench.engine.training.driver import TrainingOptions, run_training
     from focus_bench.engine.training.recipe import FOCUS_TINY, SMOKE
@@ -56,6 +58,8 @@ def command(flags: TrainFlags) -> int:
 
     check_writable("--output-dir", flags.output_dir, is_folder=True)
     check_writable("--compact-dir", flags.compact_dir, is_folder=True)
+    if flags.resume is not None and not os.path.isdir(flags.resume):
+        raise UsageError("--resume", str(flags.resume), "the folder of an earlier run")
     start = time.monotonic()
     recipe = dataclasses.replace(SMOKE if flags.smoke else FOCUS_TINY, seed=flags.seed)
     tokenizer_folder = flags.output_dir / "tokenizer"

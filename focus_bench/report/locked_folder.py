@@ -246,9 +246,9 @@ def read_manifest(path: Path) -> Manifest:
     """
     try:
         return _read_record(Manifest, path / MANIFEST_FILE)
-    except (FileNotFoundError, _NotWholeError) as error:
+    except (FileNotFoundError, NotADirectoryError, _NotWholeError) as error:
         files = _point_files(path)
-        is_missing = isinstance(error, FileNotFoundError)
+        is_missing = not isinstance(error, _NotWholeError)
         if not files:
             if is_missing:
                 allowed = f"a folder with a {MANIFEST_FILE}"
@@ -271,7 +271,7 @@ def manifest_if_whole(path: Path) -> Manifest | None:
     """
     try:
         return _read_record(Manifest, path / MANIFEST_FILE)
-    except (FileNotFoundError, _NotWholeError):
+    except (FileNotFoundError, NotADirectoryError, _NotWholeError):
         return None
 
 

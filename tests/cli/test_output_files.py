@@ -63,6 +63,7 @@ def test_a_file_goes_only_where_a_new_or_plain_file_can_be(
         "/proc/x.png": "can be written to",
         str(folder.parent / LONG): "File name too long",
         str(folder.parent / DEEP): "File name too long",
+        str(folder.parent / ("x" * 240 + ".png")): "File name too long",  # with a hash behind it
         str(folder.parent): "a file, not a folder",
     }
     if "{folder}" in command:
@@ -108,6 +109,7 @@ def test_folders_of_outputs_stay_out_of_result_folders(
         ["calibrate", "--check"],
         ["eval", "--model"],
         ["generate", "--model"],
+        ["train", "--output-dir", "{folder}/new", "--resume"],
     ],
     ids=" ".join,
 )
@@ -177,6 +179,7 @@ def test_a_report_leaves_nothing_where_it_has_nothing(
     assert f"figures: none to draw from {folder}\n" in capsys.readouterr().out
     assert not figures.exists()
     assert not trace.exists()
+    assert "a folder with a run.json" in usage_error(["report", "/dev/null"], capsys)
 
 
 @pytest.mark.parametrize("text", [None, "", '{"schema_version": 2, "po'])
