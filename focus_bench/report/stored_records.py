@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_type_hints
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import EnvironmentSample, RequestRecord, StepRecord, StepTiming
 from focus_bench.report.csv_files import naming_faults, whole_rows
+from focus_bench.report.distribution import ratio
 from focus_bench.report.locked_folder import point_path
 from focus_bench.report.results import PointResult
 
@@ -49,8 +50,15 @@ def load_records(folder: Path, result: PointResult) -> StoredRecords:
             str(point_path(folder, result.key, ".requests.csv")),
             f"one of {result.metrics.num_requests} requests, not of {len(requests)}",
         )
+    steps = read("steps", lambda row: step(row, timing=timing(row)))
+    if result.metrics.rows_per_step != ratio(sum(s.num_rows for s in steps), len(steps)):
+        raise UsageError(
+            "result file",
+            str(point_path(folder, result.key, ".steps.csv")),
+            f"one with all steps of its result, not {len(steps)} of others or some of them",
+        )
     return StoredRecords(
-        steps=read("steps", lambda row: step(row, timing=timing(row))),
+        steps=steps,
         requests=requests,
         environment=read(
             "environment", lambda row: sample(row, clock_reasons=_reasons(row["clock_reasons"]))

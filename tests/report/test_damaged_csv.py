@@ -24,7 +24,8 @@ def folder(tmp_path: Path) -> Path:
     point = make_point("focus")
     manifest = new_manifest(planned_points([point], source="measured"), command="run", seed=0)
     run = make_run(
-        [make_request(i) for i in range(2)], [make_step(i, start_s=float(i)) for i in range(3)]
+        [make_request(i) for i in range(2)],
+        [make_step(i, start_s=float(i), num_rows=4 - i) for i in range(3)],
     )
     with ResultFolder.create(tmp_path / "out", manifest) as opened:
         opened.add_point(result_of(point, run, provenance=PROVENANCE), run)
@@ -56,11 +57,15 @@ def test_a_damaged_file_is_named(
         assert not (tmp_path / "shown.json").exists()
 
 
-def test_a_trace_lacks_no_request(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("requests", "one of 2 requests, not of 1"), ("steps", "one with all steps of its result")],
+)
+def test_a_trace_lacks_no_record(
+    folder: Path, name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (file,) = folder.glob("points/*.requests.csv")
+    (file,) = folder.glob(f"points/*.{name}.csv")
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]))
     line = refused(["report", str(folder), "--perfetto", str(tmp_path / "t.json")], capsys)
-    assert "one of 2 requests, not of 1" in line
+    assert said in line
