@@ -77,8 +77,8 @@ def _check_text(arguments: Sequence[str]) -> None:
         name, equals, value = argument.partition("=")
         is_flag = argument.startswith("--")
         try:
-            argument.encode()
-        except UnicodeEncodeError:
+            os.fsencode(argument).decode("utf-8")  # its bytes, also in a locale without UTF-8
+        except UnicodeError:
             flag, text = (name, value) if is_flag and equals else (flag, argument)
             raise UsageError(flag.encode(errors="replace").decode(), text, "UTF-8 text") from None
         flag = argument if is_flag and not equals else "argument"

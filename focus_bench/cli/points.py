@@ -1,5 +1,6 @@
 """From the flags of run, simulate and eval to configurations and axes of a sweep."""
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -135,11 +136,15 @@ def comma_list(
 
 
 def key_values(flag: str, items: list[str] | None) -> dict[str, str]:
-    """KEY=VALUE items as a dictionary; raises UsageError for an item without "=" or key."""
+    """KEY=VALUE items as a dictionary; raises UsageError for an item without "=" or key.
+
+    The items are the process's arguments, which main has found to be UTF-8.
+    """
     pairs: dict[str, str] = {}
     for item in items or []:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise UsageError(flag, item, "KEY=VALUE")
-        pairs[key] = value
+        # Under LC_ALL=C Python took each byte of a character for itself.
+        pairs[os.fsencode(key).decode("utf-8")] = os.fsencode(value).decode("utf-8")
     return pairs

@@ -231,6 +231,7 @@ def test_no_command_but_those_that_run_a_model_loads_torch(tmp_path: Path) -> No
     folder = tmp_path / "Ergebnis-ü"
     arguments = ["simulate", "--gpu", "h200", "--dataset-path", str(data.parent)]
     arguments += ["--num-prompts", "4", "--max-new-tokens", "8", "--output-dir", str(folder)]
+    arguments += ["--metadata", "Ort=Köln"]
     for command in (arguments, ["report", str(folder)]):
         done = subprocess.run(
             [sys.executable, "-c", RUN_WITHOUT_TORCH, *command],
@@ -245,7 +246,7 @@ def test_no_command_but_those_that_run_a_model_loads_torch(tmp_path: Path) -> No
         assert b"\x1b" not in done.stdout + done.stderr
         assert b"\r" not in done.stdout + done.stderr
         assert b"focus" in done.stdout
-    assert (folder / "run.json").is_file()
+    assert json.loads((folder / "run.json").read_bytes())["metadata"] == {"Ort": "Köln"}
 
 
 def test_simulate_says_where_runs_would_lie_and_what_costs_rest_on(
