@@ -138,8 +138,8 @@ def keep_all(block: BlockState, feed: Feed) -> Eviction:
     return _finish(block, feed.positions)
 
 
-def kept_from_trace(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
-    """Kept positions as recorded; they must be among those fed."""
+def kept_as_given(block: BlockState, feed: Feed, kept: BoolArray) -> Eviction:
+    """Kept positions as a trace recorded or a device selected them, of those fed."""
     return _finish(block, kept & feed.positions)
 
 

@@ -86,7 +86,7 @@ class StepRules:
         """
         if self.exact_replay:
             assert self.replay is not None
-            return eviction.kept_from_trace(block, feed, self.replay.kept(block, feed))
+            return eviction.kept_as_given(block, feed, self.replay.kept(block, feed))
         if evicting is None:
             evicting = self.rows_to_evict(block, feed)
         if not evicting.any():

@@ -14,7 +14,7 @@ from focus_bench.core.config import SamplingConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.token_buckets import captured_buckets, token_bucket
 from focus_bench.decoding.block_state import BoolArray, FloatArray, TokenArray
-from focus_bench.decoding.eviction import Eviction, kept_from_trace
+from focus_bench.decoding.eviction import Eviction, kept_as_given
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.cuda_graphs import StageGraphs
@@ -181,7 +181,7 @@ class DeviceStep:
         else:
             self._eviction.stage(first, scores)()
         kept_size, kept = self._eviction.read(size)
-        return kept_size, kept_from_trace(plan.block, plan.feed, kept)
+        return kept_size, kept_as_given(plan.block, plan.feed, kept)
 
     def _evict_given(
         self,

@@ -6,7 +6,6 @@ for GPUs stands beside the family in models/.
 
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from focus_bench.engine.kv_cache import PagedKVCache
@@ -73,8 +72,3 @@ class PlainLayers:
     def head(self) -> Tensor:
         """The model's output embedding."""
         return self._model.head
-
-
-def is_fused(device: torch.device) -> bool:
-    """Whether decode steps on `device` go through the kernels."""
-    return device.type == "cuda"

@@ -380,18 +380,6 @@ class CurveModel:
         return sum(seconds for seconds, _, _ in found) + self._rows("selection", n)
 
 
-def capacity_of(
-    *, batch_size: int, num_pages: int, block_length: int, table_tokens: int, cuda_graphs: str
-) -> StepCapacity:
-    """The buffers that the engine makes for a run (see engine.executor)."""
-    return StepCapacity(
-        max_rows=min(batch_size, num_pages),
-        block_length=block_length,
-        table_tokens=table_tokens,
-        cuda_graphs=cuda_graphs,
-    )
-
-
 def missing_curves(calibration: GpuCalibration) -> tuple[str, ...]:
     """Curves that the model needs and a calibration lacks."""
     optional: Iterable[str] = ("attention_ragged", "attention_bound", "layer_sustained")

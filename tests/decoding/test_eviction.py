@@ -19,7 +19,7 @@ from focus_bench.decoding.eviction import (
     evict_ideal,
     importance,
     keep_all,
-    kept_from_trace,
+    kept_as_given,
     outlier_count,
     rows_to_evict,
 )
@@ -300,7 +300,7 @@ def test_ideal_keeps_what_the_step_decodes_with_both_constraints() -> None:
 def test_traced_positions_must_be_among_the_fed() -> None:
     block = block_of("DDMMMMMM", uncached=("..xxxxxx",), progress=-1)
     kept = np.array([[True, True, True, True, False, False, False, False]])
-    result = kept_from_trace(block, plan_feed(block), kept)
+    result = kept_as_given(block, plan_feed(block), kept)
     assert positions(result.kept[0]) == [2, 3]
     assert result.progress.tolist() == [3]
 
@@ -308,7 +308,7 @@ def test_traced_positions_must_be_among_the_fed() -> None:
 def test_keeping_nothing_is_a_fault() -> None:
     block = block_of("MMMM")
     with pytest.raises(AssertionError, match="kept nothing"):
-        kept_from_trace(block, plan_feed(block), np.zeros((1, 4), dtype=bool))
+        kept_as_given(block, plan_feed(block), np.zeros((1, 4), dtype=bool))
 
 
 # -- against the slow statement ------------------------------------------------------------------
