@@ -5,7 +5,6 @@ Composes model, cache, executor and serving loop; decides nothing that they deci
 
 import dataclasses
 import platform
-import resource
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 
 from focus_bench.core.config import POLICY_NAMES, PointConfig
 from focus_bench.core.errors import UsageError
+from focus_bench.core.host_memory import peak_memory_bytes
 from focus_bench.core.labels import point_labels
 from focus_bench.core.model_folder import has_dummy_weights, resolve_model
 from focus_bench.core.model_spec import ModelSpec
@@ -202,5 +202,4 @@ def _random_ids(model: BlockDiffusionModel, rng: np.random.Generator, count: int
 def _peak_memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes * (1 if platform.system() == "Darwin" else 1024)
+    return peak_memory_bytes()

@@ -6,10 +6,11 @@ import sys
 import pytest
 
 SERVE_5000 = """
-import resource
+import time
 from focus_bench.core.config import EngineConfig, PointConfig, WorkloadConfig
 from focus_bench.core.config import AcceptanceConfig, ImportanceConfig, SchedulerConfig
 from focus_bench.core.hardware import get_hardware
+from focus_bench.core.host_memory import peak_memory_bytes
 from focus_bench.core.model_spec import PRESETS
 from focus_bench.sim.roofline import RooflineModel
 from focus_bench.sim.simulate import pages_on_hardware, simulate_point
@@ -40,8 +41,7 @@ record = simulate_point(
 )
 assert len(record.requests) == 5000
 assert {r.finish_reason for r in record.requests} == {"length"}
-usage = resource.getrusage(resource.RUSAGE_SELF)
-print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+print(time.process_time(), peak_memory_bytes())
 """
 
 
