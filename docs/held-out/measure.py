@@ -1,8 +1,8 @@
-"""Measures the points of sdar-8b.json: python docs/held-out/measure.py FOLDER SEEDS [FLAG...]
+"""Measures the points of sdar-8b.json, which were fixed before any GPU was calibrated.
 
-The points are fixed here and in the file beside, before any GPU is calibrated. SEEDS: 101,102 or
-the like; points that the folder holds already are skipped. Flags behind them go to every run
-(--dataset-path, --tokenizer). Needs an NVIDIA GPU with 80 GB.
+python docs/held-out/measure.py FOLDER SEEDS [FLAG...]. SEEDS: 101,102 or the like; points that
+the folder holds already are skipped. Flags behind them go to every run (--dataset-path,
+--tokenizer). Needs an NVIDIA GPU with 80 GB.
 """
 
 import sys
