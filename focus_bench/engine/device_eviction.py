@@ -55,8 +55,8 @@ class DeviceEviction:
         self._compacted = CompactionOutputs(
             hidden=token_rows(spec.hidden_size),
             q=token_rows(spec.num_q_heads, spec.head_dim),
-            cos=token_rows(spec.head_dim),
-            sin=token_rows(spec.head_dim),
+            cos=token_rows(spec.rotary_dim),
+            sin=token_rows(spec.rotary_dim),
             slots=token_rows(dtype=torch.int32).fill_(-1),
             positions=token_rows(dtype=torch.int32),
             cu_kept=torch.zeros(rows + 1, dtype=torch.int32, device=device),

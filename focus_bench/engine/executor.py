@@ -58,7 +58,7 @@ class EngineExecutor:
     ) -> "EngineExecutor":
         """The executor of a point: with kernels on a GPU, else in plain PyTorch.
 
-        Families without fused layers run in plain PyTorch on a GPU too, decisions on the host.
+        Models without fused layers run in plain PyTorch on a GPU too, decisions on the host.
         """
         rules = StepRules.for_point(point)
         step: DecodeStep | None = None

@@ -17,7 +17,7 @@ class FirstLayers:
     """What the first layers hand on for T fed tokens: `hidden` [T, h] enters layer 1's attention.
 
     `q0` and `q1` [T, Hq, D]: queries of layers 0 and 1 (`q1` None in a model of one layer, whose
-    `hidden` is its output); `cos` and `sin` [T, D]; `slots` [T] of the cache.
+    `hidden` is its output); `cos` and `sin` [T, rotary_dim]; `slots` [T] of the cache.
     """
 
     hidden: Tensor
@@ -38,7 +38,7 @@ def prefill_layers(
     for layer in range(stack.num_layers):
         q = stack.project(layer, hidden, cos, sin, slots)
         if layer < last:  # the last layer's output is nobody's input
-            hidden = stack.finish(layer, hidden, rows.attend(stack.cache, layer, q))
+            hidden = stack.finish(layer, hidden, rows.attend(stack.cache, layer, q), slots)
 
 
 def first_layers(
@@ -51,7 +51,7 @@ def first_layers(
     cos, sin = stack.rope(positions)
     hidden = stack.embed(token_ids)
     q0 = stack.project(0, hidden, cos, sin, slots)
-    hidden = stack.finish(0, hidden, rows.attend(stack.cache, 0, q0))
+    hidden = stack.finish(0, hidden, rows.attend(stack.cache, 0, q0), slots)
     q1 = stack.project(1, hidden, cos, sin, slots) if stack.num_layers > 1 else None
     return FirstLayers(hidden=hidden, q0=q0, q1=q1, cos=cos, sin=sin, slots=slots)
 
@@ -61,8 +61,8 @@ def later_layers(stack: LayerStack, kept: FirstLayers, rows: AttentionRows) -> T
     hidden, q = kept.hidden, kept.q1
     if q is None:
         return hidden
-    hidden = stack.finish(1, hidden, rows.attend(stack.cache, 1, q))
+    hidden = stack.finish(1, hidden, rows.attend(stack.cache, 1, q), kept.slots)
     for layer in range(2, stack.num_layers):
         q = stack.project(layer, hidden, kept.cos, kept.sin, kept.slots)
-        hidden = stack.finish(layer, hidden, rows.attend(stack.cache, layer, q))
+        hidden = stack.finish(layer, hidden, rows.attend(stack.cache, layer, q), kept.slots)
     return hidden

@@ -27,15 +27,21 @@ class LayerStack(Protocol):
         """Hidden states of integer token ids [T]."""
 
     def rope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotary cos and sin [T, D] of absolute integer positions [T]."""
+        """Rotary cos and sin [T, rotary_dim] of absolute integer positions [T]."""
 
     def project(
         self, layer: int, hidden: Tensor, cos: Tensor, sin: Tensor, slots: Tensor
     ) -> Tensor:
         """Queries [T, Hq, D]; writes the rows' keys and values into `slots` [T] of the layer."""
 
-    def finish(self, layer: int, hidden: Tensor, attention: Tensor) -> Tensor:
-        """The layer's output, given its input (may be overwritten) and attention [T, Hq D]."""
+    def finish(
+        self, layer: int, hidden: Tensor, attention: Tensor, slots: Tensor | None = None
+    ) -> Tensor:
+        """The layer's output, given its input (may be overwritten) and attention [T, Hq D].
+
+        Rows whose slot is -1 pad a graph's bucket: what they give means nothing, and they need not
+        cost anything. `slots` None: there are none such.
+        """
 
     def normed(self, hidden: Tensor) -> Tensor:
         """The last layer's output [R, h] after the final norm."""
@@ -53,7 +59,6 @@ class PlainLayers:
         self.cache = cache
         self.embed = model.embed
         self.rope = model.rope
-        self.finish = model.finish
         self._model = model
 
     def project(
@@ -63,6 +68,12 @@ class PlainLayers:
         q, k, v = self._model.project(layer, hidden, cos, sin)
         self.cache.write(layer, slots, k, v)
         return q
+
+    def finish(
+        self, layer: int, hidden: Tensor, attention: Tensor, slots: Tensor | None = None
+    ) -> Tensor:
+        """The model's own."""
+        return self._model.finish(layer, hidden, attention)
 
     def normed(self, hidden: Tensor) -> Tensor:
         """The model's final norm."""

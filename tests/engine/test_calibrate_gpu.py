@@ -30,7 +30,7 @@ from focus_bench.engine import (
 from focus_bench.engine.calibrate_gpu import PAGE_SIZE, Scale, measure_operations
 from focus_bench.engine.calibration_grid import PlannedPoint, planned_points
 from focus_bench.engine.gpu_facts import driver_version, kernel_revision
-from focus_bench.engine.models import sdar_fused
+from focus_bench.engine.models import fused_base, sdar_fused
 from focus_bench.engine.models.base import BlockDiffusionModel
 from focus_bench.engine.op_timer import Call
 from focus_bench.engine.weights import load_model
@@ -129,7 +129,8 @@ def model() -> BlockDiffusionModel:
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     fakes = Kernels()
     for module, names in (
-        (sdar_fused, ("rms_norm", "silu_mul", "skinny_linear", "qk_norm_rope")),
+        (fused_base, ("rms_norm", "skinny_linear", "qk_norm_rope")),
+        (sdar_fused, ("silu_mul",)),
         (measured_layers, ("rms_norm", "silu_mul")),
         (kernel_rows, ("paged_attention",)),
         (device_head, ("unmask_head",)),
@@ -192,7 +193,7 @@ def test_a_product_is_the_engines_own(
     inner, outer = PRODUCT_SHAPES[curve]
     calls = timer.lengths[0]
     assert calls >= 2
-    if curve != "qkv" and rows <= sdar_fused.MAX_SKINNY_ROWS:
+    if curve != "qkv" and rows <= fused_base.MAX_SKINNY_ROWS:
         assert kernels.log == [("skinny_linear", rows, outer, inner)] * calls
         assert products == []
     else:

@@ -15,30 +15,19 @@ from engine_serving import (
     random_model,
     serve,
 )
+from kernel_serving import with_kernels
 from qwen2_reference import random_qwen2
 
-from focus_bench.core.config import ImportanceConfig, PointConfig
+from focus_bench.core.config import ImportanceConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.workload import RequestSpec
-from focus_bench.decoding.rules import StepRules
-from focus_bench.engine.device_step import DeviceStep
-from focus_bench.engine.executor import EngineExecutor
 from focus_bench.engine.kv_cache import PagedKVCache
-from focus_bench.engine.models.base import BlockDiffusionModel
 from focus_bench.engine.models.sdar import SdarModel, build, tensor_shapes
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="kernels are compiled here; tests/gpu runs them"
 )
-
-
-def with_kernels(
-    model: BlockDiffusionModel, cache: PagedKVCache, point: PointConfig
-) -> EngineExecutor:
-    rules = StepRules.for_point(point)
-    step = DeviceStep(model, cache, rules, point.sampling, max_rows=point.scheduler.batch_size)
-    return EngineExecutor(model, cache, rules, point.sampling, step=step)
 
 
 def both(policy: str, page_size: int = 8, **settings: Any) -> tuple[Served, Served]:

@@ -1,4 +1,4 @@
-"""Models without fused layers take the plain path on a GPU, and the run says so."""
+"""Models whose router the kernels lack take the plain path on a GPU, and the run says so."""
 
 import dataclasses
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from engine_serving import make_point, random_model
-from moe_reference import build_qwen3_moe, moe_model
+from moe_reference import build_glm4_moe, build_qwen3_moe, moe_model
 
 from focus_bench.core.errors import UsageError
 from focus_bench.engine import runner
@@ -41,7 +41,15 @@ def on_gpu(model: MoeModel | SdarModel) -> Any:
     return kind(**fields)
 
 
-def test_experts_run_in_plain_pytorch_where_sdar_takes_the_kernels(
+def odd_groups() -> MoeModel:
+    """A model of 3 groups, which the router's kernel does not take; its weights do not fit."""
+    model = moe_model(build_glm4_moe(num_layers=2))
+    assert model.spec.experts is not None
+    experts = model.spec.experts.replace(num_experts=12, num_groups=3)
+    return dataclasses.replace(model, spec=model.spec.replace(experts=experts))
+
+
+def test_only_odd_groups_run_in_plain_pytorch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from focus_bench.engine import device_step
@@ -51,7 +59,12 @@ def test_experts_run_in_plain_pytorch_where_sdar_takes_the_kernels(
             super().__init__(model, cache, rules, sampling)
 
     monkeypatch.setattr(device_step, "DeviceStep", Kernels)
-    for model, step in ((moe_model(build_qwen3_moe()), HostStep), (random_model(), Kernels)):
+    for model, step in (
+        (odd_groups(), HostStep),
+        (moe_model(build_qwen3_moe()), Kernels),
+        (moe_model(build_glm4_moe(num_layers=2)), Kernels),
+        (random_model(), Kernels),
+    ):
         cache = PagedKVCache(
             model.spec, num_pages=4, page_size=8, device=torch.device("cpu"), dtype=model.dtype
         )
@@ -62,18 +75,21 @@ def test_experts_run_in_plain_pytorch_where_sdar_takes_the_kernels(
 
 
 def test_the_run_says_that_it_used_no_kernels() -> None:
-    (note,) = runner._path_notes(on_gpu(moe_model(build_qwen3_moe())))
-    assert note == "plain PyTorch on the GPU (no fused layers for qwen3-moe-reference yet)"
-    assert runner._path_notes(on_gpu(random_model())) == ()
+    (note,) = runner._path_notes(on_gpu(odd_groups()))
+    assert note == "plain PyTorch on the GPU (no fused layers for llada2-reference yet)"
+    for model in (random_model(), moe_model(build_qwen3_moe())):
+        assert runner._path_notes(on_gpu(model)) == ()
     assert runner._path_notes(moe_model(build_qwen3_moe())) == ()
 
 
-def test_fused_layers_refuse_experts_by_name() -> None:
+def test_fused_layers_refuse_odd_groups_by_name() -> None:
     from focus_bench.engine.models.fused import fused_layers
 
-    model = moe_model(build_qwen3_moe())
+    model = odd_groups()
     cache = PagedKVCache(
         model.spec, num_pages=2, page_size=8, device=torch.device("cpu"), dtype=model.dtype
     )
-    with pytest.raises(UsageError, match=r"model: 'MoeModel'.*SdarModel.*on a GPU"):
+    with pytest.raises(
+        UsageError, match=r"model llada2-reference: 'MoeModel'.*power of two of groups\) on a GPU"
+    ):
         fused_layers(model, cache)

@@ -114,21 +114,23 @@ def test_groups_bias_and_weights_by_hand(kernel_device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("config", [SOFTMAX, GROUPED], ids=["softmax", "sigmoid"])
-def test_rows_beyond_the_tokens_are_not_read(
+def test_rows_that_are_no_tokens_are_not_read(
     config: RouterConfig, kernel_device: torch.device
 ) -> None:
     whole = torch.full((9, 11), torch.nan, device=kernel_device)
     logits = whole[:, 2:10]
-    logits[:5] = random((5, 8), kernel_device)
+    tokens = [0, 1, 3, 7]
+    logits[tokens] = random((4, 8), kernel_device)
     bias = bias_of(config, 8, kernel_device)
-    for count in (5, 0):
+    for filled in (tokens, []):
         out = poisoned(9, 3, kernel_device)
-        num_tokens = torch.tensor([count], dtype=torch.int32, device=kernel_device)
-        route(logits, config, bias=bias, num_tokens=num_tokens, out=out)
-        assert (out.ids[count:] == -1).all()
-        assert (out.weights[count:] == 0).all()
-        part = Routing(ids=out.ids[:count], weights=out.weights[:count])
-        assert_equal(part, reference.route(logits[:count].contiguous(), config, bias=bias))
+        slots = torch.full((9,), -1, dtype=torch.int32, device=kernel_device)
+        slots[filled] = torch.arange(len(filled), dtype=torch.int32, device=kernel_device)
+        route(logits, config, bias=bias, slots=slots, out=out)
+        assert (out.ids[slots < 0] == -1).all()
+        assert (out.weights[slots < 0] == 0).all()
+        part = Routing(ids=out.ids[filled], weights=out.weights[filled])
+        assert_equal(part, reference.route(logits[filled], config, bias=bias))
 
 
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")  # of the interpreter
@@ -246,8 +248,8 @@ def test_misfits_are_named(kernel_device: torch.device) -> None:
         route(logits, SOFTMAX, bias=logits[0])
     with pytest.raises(ValueError, match=r"bias: .*float32 \(8,\) is needed"):
         route(logits, GROUPED, bias=logits[0, :4])
-    with pytest.raises(ValueError, match=r"num_tokens: .*int32 \(1,\) is needed"):
-        route(logits, SOFTMAX, num_tokens=logits[0, :1])
+    with pytest.raises(ValueError, match=r"slots: .*int32 \(2,\) is needed"):
+        route(logits, SOFTMAX, slots=logits[:, 0])
     with pytest.raises(ValueError, match=r"out\.ids must be \(2, 3\)"):
         route(logits, SOFTMAX, out=poisoned(1, 3, kernel_device))
     with pytest.raises(ValueError, match=r"ids must be \[T, top_k\]"):

@@ -10,7 +10,7 @@ from focus_bench.engine.models import layers
 
 EPS = 1e-6
 ON_GPU = torch.cuda.is_available()
-# Tokens, query heads, key heads, head dimension.
+# Tokens, query heads, key heads, head dimension, and its rotated part if it is not the whole.
 SHAPES = [
     (1, 1, 1, 16),
     (5, 4, 2, 48),
@@ -18,16 +18,21 @@ SHAPES = [
     (4, 2, 2, 96),
     (2, 14, 2, 64),
     (3, 2, 1, 256),
+    (5, 4, 2, 32, 16),
+    (4, 3, 1, 80, 24),
+    (2, 2, 1, 16, 14),
 ]
 if ON_GPU:
     SHAPES += [(2458, 32, 8, 128), (20, 28, 4, 128), (333, 48, 8, 96), (70_000, 2, 1, 16)]
+    SHAPES += [(2458, 16, 4, 128, 64), (20, 32, 4, 128, 64)]
 
 
 class Inputs:
     """Random inputs; the cache is NaN everywhere, and slots come in no order."""
 
-    def __init__(self, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device):
-        num_tokens, num_q, num_kv, head_dim = shape
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device):
+        num_tokens, num_q, num_kv, head_dim, *partial = shape
+        rotary_dim = partial[0] if partial else head_dim
         generator = torch.Generator().manual_seed(num_tokens + head_dim)
 
         def random(*size: int) -> Tensor:
@@ -36,7 +41,7 @@ class Inputs:
         self.num_q = num_q
         self.qkv = random(num_tokens, (num_q + 2 * num_kv) * head_dim)
         self.weight = 1 + 0.1 * random(num_q + num_kv, head_dim)
-        frequencies = layers.rope_frequencies(head_dim, 1e4, device)
+        frequencies = layers.rope_frequencies(rotary_dim, 1e4, device)
         positions = torch.arange(num_tokens, device=device) * 7 % 509
         self.cos, self.sin = layers.rope_tables(positions, frequencies, dtype)
         self.num_slots = num_tokens + 5
@@ -68,10 +73,10 @@ class Inputs:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_equals_the_layers_functions(
-    shape: tuple[int, int, int, int], kernel_dtype: torch.dtype, kernel_device: torch.device
+    shape: tuple[int, ...], kernel_dtype: torch.dtype, kernel_device: torch.device
 ) -> None:
     inputs = Inputs(shape, kernel_dtype, kernel_device)
-    num_tokens, num_q, _, head_dim = shape
+    num_tokens, num_q, _, head_dim = shape[:4]
     poisoned = torch.full(
         (num_tokens, num_q, head_dim), torch.nan, device=kernel_device, dtype=kernel_dtype
     )
@@ -99,10 +104,10 @@ def test_equals_the_layers_functions(
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_without_a_norm_heads_are_only_rotated(
-    shape: tuple[int, int, int, int], kernel_dtype: torch.dtype, kernel_device: torch.device
+    shape: tuple[int, ...], kernel_dtype: torch.dtype, kernel_device: torch.device
 ) -> None:
     inputs = Inputs(shape, kernel_dtype, kernel_device)
-    num_tokens, num_q, num_kv, head_dim = shape
+    num_tokens, num_q, num_kv, head_dim = shape[:4]
     store = KVStore(keys=inputs.keys, values=inputs.values, slots=inputs.slots)
     q = qk_norm_rope(inputs.qkv, None, inputs.cos, inputs.sin, EPS, store, num_q_heads=num_q)
     heads = inputs.qkv.float().view(num_tokens, -1, head_dim)
@@ -119,8 +124,11 @@ def test_without_a_norm_heads_are_only_rotated(
     assert inputs.keys.isnan().all(dim=-1).all(dim=-1).sum() == inputs.num_slots - len(slots)
 
 
-def test_reference_equals_the_layers_functions(kernel_dtype: torch.dtype) -> None:
-    inputs = Inputs((6, 4, 2, 48), kernel_dtype, torch.device("cpu"))
+@pytest.mark.parametrize("shape", [(6, 4, 2, 48), (6, 4, 2, 48, 20)], ids=str)
+def test_reference_equals_the_layers_functions(
+    shape: tuple[int, ...], kernel_dtype: torch.dtype
+) -> None:
+    inputs = Inputs(shape, kernel_dtype, torch.device("cpu"))
     ours = reference.qk_norm_rope(
         inputs.qkv, inputs.weight, inputs.cos, inputs.sin, EPS, inputs.num_q
     )
@@ -206,6 +214,10 @@ def test_bad_arguments_are_named(kernel_device: torch.device) -> None:
     arguments = (inputs.weight, inputs.cos, inputs.sin, EPS)
     with pytest.raises(ValueError, match="qkv is"):
         qk_norm_rope(inputs.qkv[:, 1:], *arguments, store, num_q_heads=4)
+    with pytest.raises(ValueError, match="cos has rows of 31; allowed are 2 to 32, and even"):
+        qk_norm_rope(
+            inputs.qkv, inputs.weight, inputs.cos[:, 1:], inputs.sin, EPS, store, num_q_heads=4
+        )
     with pytest.raises(ValueError, match="qk_norm is"):
         qk_norm_rope(inputs.qkv[:, 32:], *arguments, store, num_q_heads=3)
     wrong = KVStore(keys=inputs.keys, values=inputs.values, slots=inputs.slots.long())

@@ -35,7 +35,7 @@ def router_kernel(
     bias_ptr,
     ids_ptr,
     weights_ptr,
-    num_tokens_ptr,
+    slots_ptr,
     num_rows,
     logits_stride,
     scale,
@@ -48,7 +48,7 @@ def router_kernel(
     SIGMOID: tl.constexpr,
     NORMALISE: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    HAS_COUNT: tl.constexpr,
+    HAS_SLOTS: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
     """Program t: experts and weights of tokens t BLOCK_T to (t + 1) BLOCK_T."""
@@ -57,8 +57,8 @@ def router_kernel(
     is_expert = experts < NUM_EXPERTS
     is_row = rows < num_rows
     is_token = is_row
-    if HAS_COUNT:
-        is_token = is_row & (rows < tl.load(num_tokens_ptr))
+    if HAS_SLOTS:
+        is_token = is_row & (tl.load(slots_ptr + rows, mask=is_row, other=-1) >= 0)
     logits = tl.load(
         logits_ptr + rows[:, None].to(tl.int64) * logits_stride + experts,
         mask=is_token[:, None] & is_expert,

@@ -139,14 +139,14 @@ def route(
     config: RouterConfig,
     *,
     bias: Tensor | None = None,
-    num_tokens: Tensor | None = None,
+    slots: Tensor | None = None,
     out: Routing | None = None,
 ) -> Routing:
     """Choose experts for the rows of `logits` [T, E], float32, in one launch.
 
-    `bias` [E], float32, is added to the sigmoid for the choice alone. `num_tokens` [1], int32, on
-    the device: rows from there on are no tokens, are not read and get ids -1 and weights 0. The
-    choice is that of `reference.route` bit by bit. ValueError if the arguments do not fit.
+    `bias` [E], float32, is added to the sigmoid for the choice alone. `slots` [T], int32: rows
+    with a negative one are no tokens, are not read and get ids -1 and weights 0. The choice is
+    that of `reference.route` bit by bit. ValueError if the arguments do not fit.
     """
     if logits.ndim != 2 or logits.dtype != torch.float32:
         raise ValueError(f"logits: {logits.dtype} {tuple(logits.shape)}; float32 [T, E] is needed")
@@ -158,8 +158,8 @@ def route(
         if config.scoring == "softmax":
             raise ValueError("bias: softmax allows none")
         check_tensor("bias", bias, (num_experts,), torch.float32, logits.device)
-    if num_tokens is not None:
-        check_tensor("num_tokens", num_tokens, (1,), torch.int32, logits.device)
+    if slots is not None:
+        check_tensor("slots", slots, (num_rows,), torch.int32, logits.device)
     if out is None:
         out = Routing.allocate(num_rows, config.top_k, logits.device)
     out.check(logits.device)
@@ -172,7 +172,7 @@ def route(
         bias,
         out.ids,
         out.weights,
-        num_tokens,
+        slots,
         num_rows,
         logits.stride(0),
         config.routed_scaling_factor,
@@ -185,7 +185,7 @@ def route(
         SIGMOID=config.scoring == "sigmoid",
         NORMALISE=config.norm_topk_prob,
         HAS_BIAS=bias is not None,
-        HAS_COUNT=num_tokens is not None,
+        HAS_SLOTS=slots is not None,
         BLOCK_T=_ROUTER_ROWS,
         num_warps=_ROUTER_ROWS,
     )

@@ -40,9 +40,10 @@ def qk_norm_rope(
     """Query [T, Hq, D] of qkv [T, (Hq + 2 Hkv) D]; keys and values go straight to the cache.
 
     Query and key heads get their RMS norm, weights `qk_norm` [Hq + Hkv, D] (None: no norm, as in
-    Qwen2.5, and `eps` is not read), and the rotary of `cos` and `sin` [T, D], whose halves are
-    equal (dimension i pairs with i + D / 2); values are copied. Float32 inside, one rounding at the
-    end. Tokens of slot -1 get their query all the same. Rows of qkv, cos and sin may be strided.
+    Qwen2.5, and `eps` is not read), and the rotary of `cos` and `sin` [T, R], whose halves are
+    equal, on their first R dimensions (i pairs with i + R / 2; R is D, or less: partial rotary);
+    values are copied. Float32 inside, one rounding at the end. Tokens of slot -1 get their query
+    all the same. Rows of qkv, cos and sin may be strided.
     ValueError if shapes, dtypes or layouts do not fit.
     """
     num_tokens = qkv.shape[0]
@@ -57,7 +58,11 @@ def qk_norm_rope(
     if num_tokens == 0:
         return out
     heads = min(_HEADS, triton.next_power_of_2(num_heads))
-    block = triton.next_power_of_2(head_dim // 2)
+    half = cos.shape[1] // 2
+    rest = head_dim - 2 * half
+    block = triton.next_power_of_2(half)
+    block_rest = triton.next_power_of_2(rest) if rest else 0
+    width = triton.next_power_of_2(2 * block + block_rest)
     qk_norm_rope_kernel[(num_tokens, triton.cdiv(num_heads, heads))](
         qkv,
         qkv if qk_norm is None else qk_norm,
@@ -75,11 +80,14 @@ def qk_norm_rope(
         eps,
         NUM_Q=num_q_heads,
         NUM_KV=num_kv_heads,
-        HALF=head_dim // 2,
+        HEAD_DIM=head_dim,
+        HALF=half,
+        REST=rest,
         HEADS=heads,
         BLOCK=block,
+        BLOCK_REST=block_rest,
         HAS_NORM=qk_norm is not None,
-        num_warps=max(1, 2 * heads * block // _ELEMENTS_PER_WARP),
+        num_warps=max(1, heads * width // _ELEMENTS_PER_WARP),
     )
     return out
 
@@ -95,10 +103,13 @@ def _check_shapes(
 ) -> None:
     num_tokens = qkv.shape[0]
     num_slots, num_kv_heads, head_dim = store.keys.shape
+    rotary_dim = cos.shape[-1]
+    if rotary_dim % 2 or not 2 <= rotary_dim <= head_dim:
+        raise ValueError(f"cos has rows of {rotary_dim}; allowed are 2 to {head_dim}, and even")
     expected = {
         "qkv": (qkv, (num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim)),
-        "cos": (cos, (num_tokens, head_dim)),
-        "sin": (sin, (num_tokens, head_dim)),
+        "cos": (cos, (num_tokens, rotary_dim)),
+        "sin": (sin, (num_tokens, rotary_dim)),
         "values": (store.values, (num_slots, num_kv_heads, head_dim)),
         "keys": (store.keys, (num_slots, num_kv_heads, head_dim)),
         "out": (out, (num_tokens, num_q_heads, head_dim)),

@@ -14,9 +14,11 @@ def qk_norm_rope(
     wide = qk.float()
     scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
     normed = (wide * scale).to(qk.dtype) * qk_norm
-    first, second = normed.chunk(2, dim=-1)
+    rotary_dim = cos.shape[-1]
+    rotary, rest = normed[..., :rotary_dim], normed[..., rotary_dim:]
+    first, second = rotary.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
-    qk = normed * cos[:, None] + turned * sin[:, None]
+    qk = torch.cat((rotary * cos[:, None] + turned * sin[:, None], rest), dim=-1)
     return qk[:, :num_q_heads], qk[:, num_q_heads:], value
 
 
