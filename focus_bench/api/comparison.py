@@ -5,7 +5,7 @@ search for causes, after the prediction. Loads SimPy, never torch.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,13 +22,12 @@ from focus_bench.api.prediction import (
 )
 from focus_bench.bench.workload_cache import WorkloadCache
 from focus_bench.core.config import PointConfig
-from focus_bench.core.costs import DecodeShape, IntArray, PrefillShape, StepShape
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import RunRecord, StepTiming
 from focus_bench.core.workload import Workload
 from focus_bench.report.attribution import Attribution, RunTotals, attribute
 from focus_bench.report.compare import Comparison, pair_results
-from focus_bench.report.figures.records import STEP_COLUMNS, FloatArray, read_records
+from focus_bench.report.figures.records import STEP_COLUMNS, FloatArray, read_records, step_totals
 from focus_bench.report.folder import load_folder
 from focus_bench.report.points_file import choose, read_points
 from focus_bench.report.results import PointResult, result_of
@@ -145,10 +144,9 @@ def _sum_up(
     model: "CostModel", steps: FloatArray, result: PointResult, block_length: int
 ) -> RunTotals:
     columns = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
-    modelled_s = 0.0
-    for i in range(len(steps)):
-        step = {name: float(values[i]) for name, values in columns.items()}
-        modelled_s += model.step_timing(step_of_means(step, block_length)).duration_s
+    # Sequences taken to be alike: what that leaves out is left out of both sides alike.
+    shapes = (step_totals(row).shape(block_length) for row in steps)
+    modelled_s = sum(model.step_timing(shape).duration_s for shape in shapes)
     return RunTotals(
         duration_s=result.metrics.duration_s,
         busy_s=float(columns["duration_s"].sum() + columns["schedule_s"].sum()),
@@ -156,40 +154,3 @@ def _sum_up(
         sequence_steps=int(columns["num_rows"].sum()),
         tokens=result.metrics.total_output_tokens,
     )
-
-
-def step_of_means(step: Mapping[str, float], block_length: int) -> StepShape:
-    """The shape of a step of steps.csv, as if its sequences were alike and its prefill one chunk.
-
-    What that leaves out is left out of both sides of a comparison alike.
-    """
-    rows = int(step["num_rows"])
-    forwards: tuple[DecodeShape, ...] = ()
-    if rows:
-        evicting = int(step["evicting_rows"])
-        keys = np.full(rows, round(step["context_tokens"] / rows) + block_length)
-        masked = np.zeros(rows, dtype=np.int64)
-        masked[:evicting] = round(step["masked_tokens"] / rows)
-        forwards = (
-            DecodeShape(
-                fed=_spread(step["fed_tokens"], rows),
-                kept=_spread(step["kept_tokens"], rows),
-                masked_fed=masked,
-                first_keys=keys,
-                later_keys=keys,
-                head_rows=int(min(step["kept_tokens"], step["masked_tokens"])),
-            ),
-        )
-    chunk = np.array([step["prefill_tokens"]] if step["prefill_tokens"] else [], dtype=np.int64)
-    return StepShape(
-        prefill=PrefillShape(start=0 * chunk, length=chunk, block_length=block_length),
-        forwards=forwards,
-        swapped_pages=0,
-        page_size=1,
-    )
-
-
-def _spread(total: float, rows: int) -> IntArray:
-    """Whole numbers that sum to `total`, as equal as can be."""
-    each, more = divmod(int(total), rows)
-    return each + (np.arange(rows) < more).astype(np.int64)

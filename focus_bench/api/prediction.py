@@ -93,7 +93,7 @@ class Target:
         `interval`: the settings hold intervals of the figures, too (core.intervals), where costs
         were calibrated. Raises UsageError and CapacityError.
         """
-        from focus_bench.report.compare import FOR
+        from focus_bench.report.results import FOR
         from focus_bench.sim.prediction import Prediction, predict
 
         spec = self.spec_of(point)

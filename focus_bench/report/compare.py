@@ -13,13 +13,11 @@ from focus_bench.core.intervals import Interval, intervals_in
 from focus_bench.report.distribution import ratio
 from focus_bench.report.export import Cell, csv_text
 from focus_bench.report.metrics import PointMetrics
-from focus_bench.report.results import PointResult
+from focus_bench.report.results import FOR, PointResult
 from focus_bench.report.spread import Spread
 from focus_bench.report.statistics import ratio_half_width
 
-# Settings of a measured run that name its device; a prediction's say under FOR what it is for.
-DEVICE_FACTS = ("device", "threads")
-FOR = "for "
+DEVICE_FACTS = ("device", "threads")  # settings of a measured run that name its device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import check_choice
+from focus_bench.core.hardware import sheet_of_device
 from focus_bench.core.labels import outside_labels, point_labels, throttling_labels
 from focus_bench.core.records import SOURCES, RunRecord
 from focus_bench.core.workload import Provenance
 from focus_bench.report.goodput import GoodputThresholds
-from focus_bench.report.metrics import PointMetrics, Work, compute_metrics
+from focus_bench.report.metrics import PointMetrics, compute_metrics
+from focus_bench.report.work import work_of
+
+FOR = "for "  # a prediction's settings say under it what device it is for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,17 +91,21 @@ def result_of(
     provenance: Provenance,
     hardware: str = "",
     goodput: GoodputThresholds | None = None,
-    work: Work | None = None,
     runs: Sequence[RunRecord] = (),
 ) -> PointResult:
     """The result of a run; `runs`: all of them, if there was more than one."""
+    sheet = sheet_of_device(hardware) or sheet_of_device(run.settings.get(f"{FOR}device", ""))
+    metrics, *others = (
+        compute_metrics(record, goodput=goodput, work=work_of(point, record, sheet))
+        for record in (run, *runs)
+    )
     return PointResult(
         point=point,
         source=run.source,
-        metrics=compute_metrics(run, goodput=goodput, work=work),
+        metrics=metrics,
         provenance=provenance,
         hardware=hardware,
         notes=run.notes,
         settings=dict(run.settings),
-        runs=tuple(compute_metrics(record, goodput=goodput, work=work) for record in runs),
+        runs=tuple(others),
     )

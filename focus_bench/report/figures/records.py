@@ -4,12 +4,13 @@ Knows the files' columns, no figure.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from focus_bench.core.step_totals import StepTotals
 from focus_bench.report.csv_files import naming_faults, whole_rows
 from focus_bench.report.locked_folder import POINTS_FOLDER
 from focus_bench.report.metrics import FAILURES
@@ -23,6 +24,12 @@ STEP_COLUMNS = (
     *("context_tokens", "duration_s", "prefill_s", "swap_s", "host_s"),
     *("prefill_tokens", "schedule_s"),
 )
+
+
+def step_totals(row: FloatArray) -> StepTotals:
+    """The totals of one step, from its row of STEP_COLUMNS; nothing in it may be NaN."""
+    names = (total.name for total in fields(StepTotals))
+    return StepTotals(**{name: round(float(row[STEP_COLUMNS.index(name)])) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)

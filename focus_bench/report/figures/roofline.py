@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from focus_bench.core.costs import DecodeShape, decode_ops, total_bytes, total_flops
+from focus_bench.core.costs import decode_ops, total_bytes, total_flops
 from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_folder import resolve_model, spec_on_device
 from focus_bench.core.model_spec import ModelSpec
-from focus_bench.report.compare import FOR
 from focus_bench.report.figures.groups import BATCH, Plotted, facets, series_of
 from focus_bench.report.figures.panels import (
     AbsentFigure,
@@ -23,7 +22,8 @@ from focus_bench.report.figures.panels import (
     Panel,
     Series,
 )
-from focus_bench.report.figures.records import STEP_COLUMNS, FloatArray, Key
+from focus_bench.report.figures.records import STEP_COLUMNS, FloatArray, Key, step_totals
+from focus_bench.report.results import FOR
 
 _STEPS = 64  # of one point, evenly spread, whose cost is counted
 _COLUMN = {name: place for place, name in enumerate(STEP_COLUMNS)}
@@ -144,7 +144,8 @@ def _place(point: Plotted, rows: FloatArray) -> Place | None:
     chosen = np.unique(np.linspace(0, len(decoding) - 1, _STEPS).round().astype(int))
     flops = moved = seconds = 0.0
     for row in decoding[chosen]:
-        ops = tuple(decode_ops(spec, _shape(row, point.result.point.decode.block_length)))
+        (forward,) = step_totals(row).shape(point.result.point.decode.block_length).forwards
+        ops = tuple(decode_ops(spec, forward))
         flops += total_flops(ops)
         moved += total_bytes(ops)
         parts = ("prefill_s", "swap_s", "host_s")
@@ -158,34 +159,6 @@ def _spec(point: Plotted) -> ModelSpec:
     config = point.result.point.engine
     kind = "cpu" if point.settings["hardware"].startswith("cpu") else "cuda"
     return spec_on_device(resolve_model(config), kind, dtype=config.dtype)
-
-
-def _shape(row: FloatArray, block_length: int) -> DecodeShape:
-    """A forward with the totals of a step, spread evenly over its rows."""
-    count = {name: round(float(row[place])) for name, place in _COLUMN.items()}
-    num_rows = count["num_rows"]
-    history = _spread(count["context_tokens"], num_rows)
-    evicting = count["evicting_rows"]
-    decode_rows = max(1, num_rows - count["commit_rows"])
-    masked = count["masked_tokens"] * evicting // decode_rows
-    masked_fed = np.zeros(num_rows, dtype=np.int64)
-    if evicting:
-        masked_fed[:evicting] = _spread(masked, evicting)
-    # Fed positions that are decoded already are always kept, so the others of the kept are masked.
-    decoded_fed = count["fed_tokens"] - count["masked_tokens"]
-    return DecodeShape(
-        fed=_spread(count["fed_tokens"], num_rows),
-        kept=_spread(count["kept_tokens"], num_rows),
-        masked_fed=masked_fed,
-        first_keys=history + block_length,
-        later_keys=history + block_length,
-        head_rows=max(0, count["kept_tokens"] - decoded_fed),
-    )
-
-
-def _spread(total: int, parts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """`parts` whole numbers that differ by 1 at most and sum to `total`."""
-    return (total * (np.arange(parts) + 1)) // parts - (total * np.arange(parts)) // parts
 
 
 def _roof(sheet: Hardware, intensities: Sequence[float]) -> tuple[Guide, ...]:

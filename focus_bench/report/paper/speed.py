@@ -24,8 +24,9 @@ RATIO, THROUGHPUT = "processed_per_decoded", "output_throughput"
 @dataclass(frozen=True, kw_only=True)
 class SpeedRow:
     """One setting: its data set and hardware, what was predicted (None: it failed), what was
-    measured on such hardware (None: nothing), the predicted baseline that its speed-up is over, and
-    what the paper prints of it.
+    measured on such hardware (None: nothing), the predicted baseline that its speed-up is over,
+    what was predicted of Fast-dLLM v2 there (None: the part has it not), and what the paper prints
+    of it.
 
     `fitted`: the figures, of RATIO and THROUGHPUT, whose published value went into the prediction.
     `host_step_s`: host seconds of a step that the prediction hides behind the device's, None where
@@ -41,13 +42,22 @@ class SpeedRow:
     fitted: frozenset[str] = frozenset()
     host_step_s: float | None = None
     measured: PointResult | None = None
+    fast_dllm: PointResult | None = None
 
     @property
     def speedup(self) -> float | None:
         """Predicted throughput over the predicted baseline's."""
-        if self.result is None or self.baseline is None:
+        return self._times_as_fast_as(self.baseline)
+
+    @property
+    def over_fast_dllm(self) -> float | None:
+        """Predicted throughput over what was predicted of Fast-dLLM v2."""
+        return self._times_as_fast_as(self.fast_dllm)
+
+    def _times_as_fast_as(self, other: PointResult | None) -> float | None:
+        if self.result is None or other is None:
             return None
-        own, base = self.result.metrics.output_throughput, self.baseline.metrics.output_throughput
+        own, base = self.result.metrics.output_throughput, other.metrics.output_throughput
         return None if own is None or not base else own / base
 
     @property
@@ -72,11 +82,18 @@ class SpeedRow:
         return None if predicted is None else ratio(predicted, published)
 
 
+def policy_name(point: PointConfig) -> str:
+    """The policy's short name, which says where a row is our model of someone else's engine."""
+    decode = point.decode
+    is_model_of_theirs = decode.policy == "fast-dllm-v2" and point.scheduler.kind == "static"
+    return policy_sign(decode.policy).short + (" (our model)" if is_model_of_theirs else "")
+
+
 def speed_table(
     name: str, title: str, rows: Sequence[SpeedRow], notes: Sequence[str], *, model: str
 ) -> PaperTable:
     """The table of a part; `notes` stand above it, behind what the predictions rest on; `model`:
-    what the paper calls the model.
+    what the paper calls the model, or the models.
     """
     results = [row.result for row in rows if row.result is not None]
     if name == "table5":
@@ -89,6 +106,8 @@ def speed_table(
     else:
         has_host = any(row.host_step_s is not None for row in rows)
         is_narrow = all(row.published.output_throughput is None for row in rows)
+        has_baseline = any(row.baseline is not None for row in rows)
+        has_fast_dllm = any(row.fast_dllm is not None for row in rows)
         columns = [
             *_name_columns(rows),
             *_figure_columns(THROUGHPUT, rows),
@@ -97,7 +116,14 @@ def speed_table(
                 heading="host added\ntok/s" if has_host else "",
                 show=_number,
             ),
-            PaperColumn(key="speedup", heading="x base\npred.", show=_factor),
+            PaperColumn(
+                key="speedup", heading="x base\npred." if has_baseline else "", show=_factor
+            ),
+            PaperColumn(
+                key="over_fast_dllm_v2",
+                heading="x fast-dLLM\npred." if has_fast_dllm else "",
+                show=_factor,
+            ),
             PaperColumn(key=RATIO, heading="pred.\nproc./dec.", show=_fixed),
             PaperColumn(key="step_time_s", heading="step\nmean", show=_seconds),
             PaperColumn(key="host_share", heading="host\nshare" if is_narrow else "", show=_share),
@@ -120,10 +146,13 @@ def speed_table(
 
 
 _CSV_ONLY = (
-    *("model", "num_requests", "max_new_tokens", "steps_per_round", "host_step_s"),
+    *("num_requests", "max_new_tokens", "scheduler", "steps_per_round", "host_step_s"),
     *("source", "published_source", "measured_on", "point_hash", "notes"),
 )
-_SPEED_KEYS = ("throughput_host_added", "speedup", "step_time_s", "host_share")
+_SPEED_KEYS = (
+    *("throughput_host_added", "speedup", "over_fast_dllm_v2"),
+    *("step_time_s", "host_share"),
+)
 _HEADINGS = {RATIO: "proc./dec.", THROUGHPUT: "tok/s"}
 
 
@@ -144,6 +173,7 @@ def _name_columns(rows: Sequence[SpeedRow]) -> list[PaperColumn]:
         ("hardware", "hardware", [row.hardware for row in rows]),
         ("dataset", "data set", [row.dataset for row in rows]),
         ("policy", "policy", [None, ""]),
+        ("model", "model", [row.point.engine.model for row in rows]),
         ("batch_size", "batch", [row.point.scheduler.batch_size for row in rows]),
         ("block_length", "B", [row.point.decode.block_length for row in rows]),
         ("alpha", "alpha", [row.point.decode.alpha for row in rows]),
@@ -192,16 +222,18 @@ def _cells(row: SpeedRow) -> dict[str, Cell]:
     cells: dict[str, Cell] = {
         "hardware": row.hardware,
         "dataset": row.dataset,
-        "policy": policy_sign(point.decode.policy).short,
+        "policy": policy_name(point),
         "batch_size": point.scheduler.batch_size,
         "block_length": point.decode.block_length,
         "alpha": point.decode.alpha if point.decode.policy == "focus" else None,
         "model": point.engine.model,
         "num_requests": point.workload.num_prompts,
         "max_new_tokens": point.workload.max_new_tokens,
+        "scheduler": point.scheduler.kind,
         "steps_per_round": point.scheduler.steps_per_round,
         "point_hash": point.hash(),
         "speedup": row.speedup,
+        "over_fast_dllm_v2": row.over_fast_dllm,
         "host_step_s": row.host_step_s,
         "throughput_host_added": row.throughput_host_added,
     }
