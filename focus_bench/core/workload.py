@@ -21,8 +21,9 @@ class RequestSpec:
     `request_id` is its place in the workload and the key of its random streams; `prompt_ids` are
     token ids, shape [prompt tokens]; `max_new_tokens` bounds its output; `arrival_s` counts from
     the start of the run (0.0 in closed-loop workloads, where the driver decides).
-    `reply_tokens` is the length of the data set's own reply, None where it has none, and
-    `prompt_text` the user's turn that `prompt_ids` were made from, None where ids were drawn.
+    `reply_tokens` is the length of the data set's own reply, None where it has none; a reply may
+    have been counted to `max_new_tokens` only. `prompt_text` is the user's turn that `prompt_ids`
+    were made from, None where ids were drawn.
     """
 
     request_id: int

@@ -105,8 +105,9 @@ def load_workload(
         `config.max_new_tokens`, rounded up to whole blocks, need more positions than there are.
 
     Every request may give `config.max_new_tokens`; `reply_tokens` is what the data set's reply
-    takes. Reading stops when there are enough requests, unless the rows are shuffled. Raises
-    UsageError where a data set cannot be had or has too few usable rows, with the counts.
+    takes, text counted no further than that. Reading stops when there are enough requests, unless
+    the rows are shuffled. Raises UsageError where a data set cannot be had or has too few usable
+    rows, with the counts.
     """
     check_choice("--dataset", config.dataset, DATASETS)
     if config.max_concurrency is not None and config.request_rate != float("inf"):
@@ -242,7 +243,7 @@ def _select(rows: Iterable[Row | Lost], wanted: int, limits: _Limits) -> _Select
     selection = _Selection()
     source = iter(rows)
     while batch := list(islice(source, _BATCH_ROWS)):
-        prompts = _tokenized([row for row in batch if isinstance(row, Row)], limits.tokenizer)
+        prompts = _tokenized([row for row in batch if isinstance(row, Row)], limits)
         for row in batch:
             selection.rows_read += 1
             if isinstance(row, Lost):
@@ -261,13 +262,15 @@ def _select(rows: Iterable[Row | Lost], wanted: int, limits: _Limits) -> _Select
     return selection
 
 
-def _tokenized(rows: list[Row], tokenizer: Tokenizer) -> Iterator[_Prompt]:
-    """Every row's prompt in tokens, in order."""
+def _tokenized(rows: list[Row], limits: _Limits) -> Iterator[_Prompt]:
+    """Every row's prompt in tokens, in order, and how many its reply has."""
+    tokenizer = limits.tokenizer
     prompts = iter(tokenizer.chat_prompts([row.prompt for row in rows if row.prompt_ids is None]))
-    replies = iter(tokenizer.encode_batch([row.reply for row in rows if row.reply is not None]))
+    replies = [row.reply for row in rows if row.reply is not None]
+    lengths = iter(tokenizer.count_tokens(replies, limits.max_new_tokens))
     for row in rows:
         ids = next(prompts) if row.prompt_ids is None else row.prompt_ids
-        reply_tokens = row.reply_tokens if row.reply is None else len(next(replies))
+        reply_tokens = row.reply_tokens if row.reply is None else next(lengths)
         text = row.prompt if row.prompt_ids is None else None
         yield _Prompt(ids=np.asarray(ids, dtype=np.int32), reply_tokens=reply_tokens, text=text)
 

@@ -59,6 +59,10 @@ class Tokenizer(Protocol):
         """`encode` of every text, in order."""
         ...
 
+    def count_tokens(self, texts: Sequence[str], at_most: int) -> list[int]:
+        """How many tokens each text has, counted to `at_most`."""
+        ...
+
     def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
         """Text of `ids`, shape [tokens]; bytes that are no whole character become U+FFFD."""
         ...
@@ -108,6 +112,10 @@ class ByteTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[TokenArray]:
         """`encode` of every text, in order."""
         return [self.encode(text) for text in texts]
+
+    def count_tokens(self, texts: Sequence[str], at_most: int) -> list[int]:
+        """How many bytes of UTF-8 each text has, counted to `at_most`."""
+        return [min(len(self.encode(text)), at_most) for text in texts]
 
     def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
         """Text of `ids`; special ids show as "<mask>" and so on, ids of the padding not at all."""

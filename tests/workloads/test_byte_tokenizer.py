@@ -20,6 +20,7 @@ def test_text_survives(text: str) -> None:
     assert ids.tolist() == list(text.encode("utf-8", "replace"))
     assert tokenizer.decode(ids) == text.encode("utf-8", "replace").decode()
     assert [part.tolist() for part in tokenizer.encode_batch([text, "a"])] == [ids.tolist(), [97]]
+    assert tokenizer.count_tokens([text, "abc"], 2) == [min(len(ids), 2), 2]
 
 
 @given(st.lists(st.integers(-5, 400)))

@@ -97,6 +97,20 @@ def test_equal_to_transformers(tokenizer: Tokenizer, reference: Any, parts: list
         assert tokenizer.decode(ids, skip) == expected
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.lists(st.sampled_from([*SENTENCES, *ADDED, " ", "\n", "=" * 90, "ab" * 300, "鶏"])),
+        max_size=4,
+    ),
+    st.integers(1, 60),
+)
+def test_counting_to_a_limit(tokenizer: Tokenizer, parts: list[list[str]], limit: int) -> None:
+    texts = ["".join(pieces * 5) for pieces in parts]
+    counts = [min(len(ids), limit) for ids in tokenizer.encode_batch(texts)]
+    assert tokenizer.count_tokens(texts, limit) == counts
+
+
 def test_facts_equal_transformers(tokenizer: Tokenizer, reference: Any, folder: Path) -> None:
     assert tokenizer.size == len(reference)
     assert tokenizer.mask_token_id == reference.convert_tokens_to_ids("<|MASK|>")

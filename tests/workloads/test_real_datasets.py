@@ -51,7 +51,7 @@ def load(
             dataset=dataset,
             dataset_path=str(path),
             num_prompts=count,
-            max_new_tokens=64,
+            max_new_tokens=2048,  # to which replies are counted
             shuffle=shuffle,
         ),
         tokenizer=tokenizer,
