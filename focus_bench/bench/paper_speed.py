@@ -21,10 +21,14 @@ from focus_bench.core.model_folder import resolve_model
 from focus_bench.report.paper.published import LLADA2, SDAR
 from focus_bench.report.paper.published_speed import DATASETS
 
-SPEED_PARTS = ("table5", "table7", "fig6", "fig8", "fig7", "fig15", "fig17")  # cheap ones first
+SPEED_PARTS = (  # cheap ones first
+    *("table5", "table7", "fig6", "fig8", "fig18", "fig19", "fig7", "fig15", "fig17"),
+)
 ALL_SPEED = "all-throughput"
 MODELS = {"sdar-8b": SDAR, "llada2-mini": LLADA2}  # presets, and what the paper calls them
 MODEL = "sdar-8b"
+FAST_DLLM = "fast-dllm-v2"
+FAST_DLLM_MODEL, PUBLISHED_FAST_DLLM_MODEL = "fast-dllm-v2-7b", "Fast-dLLM v2 7B"
 
 A100, H100_PCIE = "a100-sxm4-80g", "h100-pcie"
 BATCHES = (32, 64, 128, 256)
@@ -35,7 +39,11 @@ _POSITIONS_PER_ROUND = 128  # LMDeploy: 4 forwards a round at B = 32, 2 at B = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """What a part spans. `datasets` empty, or data sets are read: those that are asked for."""
+    """What a part spans. `datasets` empty, or data sets are read: those that are asked for.
+
+    `has_official_fast_dllm`: Fast-dLLM v2 runs as our model of its official code, on its own model
+    in static batches, each request's memory reserved whole, not by pages.
+    """
 
     title: str
     gpu: str = A100
@@ -44,6 +52,7 @@ class Span:
     batches: tuple[int, ...] = BATCHES
     block_lengths: tuple[int, ...] = (32,)
     alphas: tuple[float, ...] = (1.5,)
+    has_official_fast_dllm: bool = False
 
 
 SPANS: Mapping[str, Span] = {
@@ -61,6 +70,15 @@ SPANS: Mapping[str, Span] = {
     ),
     "fig15": Span(title="Fig. 15: throughput by alpha", alphas=(1.2, 1.5, 1.8, 2.1)),
     "fig17": Span(title="Fig. 17: throughput by batch size on an H100 PCIe", gpu=H100_PCIE),
+    "fig18": Span(
+        title="Fig. 18: FOCUS, and our model of Fast-dLLM v2's official code on its own 7B model",
+        policies=(FAST_DLLM, "focus"),
+        has_official_fast_dllm=True,
+    ),
+    "fig19": Span(
+        title="Fig. 19: the mechanism of Fast-dLLM v2 in the same engine on the same model",
+        policies=("baseline", FAST_DLLM, "focus"),
+    ),
 }
 
 
@@ -85,6 +103,12 @@ class PaperSetup:
     def published_model(self) -> str:
         """What the paper calls the model."""
         return MODELS[self.model]
+
+    def published_models(self, part: str) -> str:
+        """What the paper calls the models of a part."""
+        if SPANS[part].has_official_fast_dllm:
+            return f"{SDAR} and {PUBLISHED_FAST_DLLM_MODEL}"  # whatever is simulated
+        return self.published_model
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -134,14 +158,18 @@ def speed_settings(
             block_length=block_length,
             alpha=alpha if reads_alpha else DecodeConfig().alpha,
         )
-        point = _point(setup, dataset, decode, batch)
+        is_official = policy == FAST_DLLM and span.has_official_fast_dllm
+        point = _point(setup, dataset, decode, batch, is_official=is_official)
         setting = SpeedSetting(dataset=dataset, gpu=gpu, point=point)
         settings.setdefault((gpu, dataset, point.hash()), setting)
     return tuple(settings.values())
 
 
-def _point(setup: PaperSetup, dataset: str, decode: DecodeConfig, batch: int) -> PointConfig:
-    engine = resolved_engine(EngineConfig(model=setup.model))
+def _point(
+    setup: PaperSetup, dataset: str, decode: DecodeConfig, batch: int, *, is_official: bool
+) -> PointConfig:
+    """`is_official`: Fast-dLLM v2 on its own model and in our model of its own engine."""
+    engine = resolved_engine(EngineConfig(model=FAST_DLLM_MODEL if is_official else setup.model))
     acceptance = acceptance_for(
         None, engine=engine, family=resolve_model(engine).family, dataset=dataset
     )
@@ -154,7 +182,11 @@ def _point(setup: PaperSetup, dataset: str, decode: DecodeConfig, batch: int) ->
         decode=decode,
         acceptance=acceptance,
         importance=importance_for(None, engine=engine, acceptance=acceptance),
-        scheduler=SchedulerConfig(batch_size=batch, steps_per_round=rounds),
+        scheduler=SchedulerConfig(
+            kind="static" if is_official else "continuous",
+            batch_size=batch,
+            steps_per_round=rounds,
+        ),
         workload=WorkloadConfig(
             dataset=dataset if setup.tokenizer else "synthetic",
             dataset_path=setup.paths.get(dataset, ""),
@@ -177,8 +209,19 @@ def gap_reasons(part: str, setup: PaperSetup, *, is_calibrated: bool) -> tuple[s
     reasons = [
         "gap, decoding: how many tokens a step decodes and which positions are kept is drawn; the "
         "counts are fitted to the baseline of Table 5 at threshold 0.9, the scores to SDAR's FOCUS "
-        "on ShareGPT, and hold for both policies; the paper's FOCUS decodes at 0.8"
+        "on ShareGPT, and hold for every policy; the paper's FOCUS decodes at 0.8"
     ]
+    if FAST_DLLM in SPANS[part].policies:
+        reasons.append(
+            "gap, sub-blocks: Fast-dLLM v2 draws the same counts, cut at what its sub-block of 8 "
+            "still masks; nothing was fitted to it"
+        )
+    if SPANS[part].has_official_fast_dllm:
+        reasons.append(
+            "gap, engine: of Fast-dLLM v2's official code only the batches are modelled, static "
+            "and without paging; its host time, its kernels, padding and what requests of a batch "
+            "wait for each other are not, and no acceptance of its model is known: SDAR's is drawn"
+        )
     if part == "table5":
         return tuple(reasons)
     lengths = "the data set's replies" if setup.tokenizer else "ShareGPT's replies, at random"

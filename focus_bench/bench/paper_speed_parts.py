@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from focus_bench.bench.paper_parts import Part
 from focus_bench.bench.paper_speed import (
+    FAST_DLLM,
     MODELS,
     SPANS,
     PaperSetup,
@@ -14,7 +15,6 @@ from focus_bench.bench.paper_speed import (
     speed_settings,
 )
 from focus_bench.decoding.acceptance import PRESET_ALPHA, PRESET_BLOCK_LENGTH
-from focus_bench.report.figures.theme import policy_sign
 from focus_bench.report.paper.published import SOURCE
 from focus_bench.report.paper.published_speed import (
     PEAK_SPEEDUP,
@@ -22,12 +22,23 @@ from focus_bench.report.paper.published_speed import (
     PublishedSpeed,
     published_speed,
 )
-from focus_bench.report.paper.speed import RATIO, THROUGHPUT, SpeedRow, basis_lines, speed_table
+from focus_bench.report.paper.speed import (
+    RATIO,
+    THROUGHPUT,
+    SpeedRow,
+    basis_lines,
+    policy_name,
+    speed_table,
+)
 from focus_bench.report.plots import LineChart, Series
 from focus_bench.report.results import PointResult
 
 # The model and data set whose published ratio FOCUS's synthetic importance was fitted to.
 _FITTED_FOR_FOCUS = ("sdar-8b", "sharegpt")
+
+
+_Place = tuple[str, str, int, int]
+"""GPU, data set, block length and batch size: what policies share."""
 
 
 def _nothing_measured(setting: SpeedSetting) -> PointResult | None:
@@ -38,12 +49,12 @@ def _nothing_measured(setting: SpeedSetting) -> PointResult | None:
 class SpeedFindings:
     """What was predicted and measured of settings, and what the predictions rest on.
 
-    `hardware_of` names what a GPU is called in results. `host_step_s`: of an assumed host profile;
-    `is_host_fitted`: they came from the published throughput of the baseline at batch 1.
+    `hardware_of`: what a setting's GPU is called in results. `host_step_s`: of an assumed host
+    profile; `is_host_fitted`: they came from the published throughput of the baseline at batch 1.
     """
 
     result_of: Callable[[SpeedSetting], PointResult | None]
-    hardware_of: Callable[[str], str]
+    hardware_of: Callable[[SpeedSetting], str]
     is_calibrated: bool
     measured_of: Callable[[SpeedSetting], PointResult | None] = _nothing_measured
     host_step_s: float | None = None
@@ -51,21 +62,28 @@ class SpeedFindings:
 
     def rows(self, part: str, settings: Sequence[SpeedSetting]) -> list[SpeedRow]:
         """The settings of a part with everything that is known of them."""
-        baselines = {_place(s): self.result_of(s) for s in settings if _policy(s) == "baseline"}
+        baselines = self._results_by_place(settings, "baseline")
+        fast_dllm = self._results_by_place(settings, FAST_DLLM)
         return [
             SpeedRow(
                 dataset=setting.dataset,
-                hardware=self.hardware_of(setting.gpu),
+                hardware=self.hardware_of(setting),
                 point=setting.point,
                 result=self.result_of(setting),
                 measured=self.measured_of(setting),
                 baseline=baselines.get(_place(setting)),
+                fast_dllm=fast_dllm.get(_place(setting)),
                 published=_published(part, setting),
                 fitted=_fitted(part, setting, self.is_host_fitted),
                 host_step_s=self.host_step_s,
             )
             for setting in settings
         ]
+
+    def _results_by_place(
+        self, settings: Sequence[SpeedSetting], policy: str
+    ) -> "dict[_Place, PointResult | None]":
+        return {_place(s): self.result_of(s) for s in settings if _policy(s) == policy}
 
 
 def speed_part(
@@ -80,7 +98,7 @@ def speed_part(
     rows = findings.rows(part, speed_settings(part, setup, gpus=gpus))
     reasons = gap_reasons(part, setup, is_calibrated=findings.is_calibrated)
     notes = [*_findings(part, rows), *reasons, *lines]
-    table = speed_table(part, SPANS[part].title, rows, notes, model=setup.published_model)
+    table = speed_table(part, SPANS[part].title, rows, notes, model=setup.published_models(part))
     found = [row.result for row in rows if row.result is not None]
     footer = "; ".join((*basis_lines(found), f"published: {SOURCE}"))
     return Part(table=table, chart=_chart(part, rows, footer))
@@ -90,18 +108,19 @@ def _policy(setting: SpeedSetting) -> str:
     return setting.point.decode.policy
 
 
-def _place(setting: SpeedSetting) -> tuple[str, str, int, int]:
+def _place(setting: SpeedSetting) -> _Place:
     point = setting.point
     size = point.scheduler.batch_size
     return setting.gpu, setting.dataset, point.decode.block_length, size
 
 
 def _published(part: str, setting: SpeedSetting) -> PublishedSpeed:
-    if not on_paper_hardware(part, setting.gpu):
+    model = MODELS.get(setting.point.engine.model)  # nothing is printed of Fast-dLLM v2's own
+    if model is None or not on_paper_hardware(part, setting.gpu):
         return PublishedSpeed()
     return published_speed(
         part,
-        model=MODELS[setting.point.engine.model],
+        model=model,
         policy=_policy(setting),
         dataset=setting.dataset,
         batch=setting.point.scheduler.batch_size,
@@ -124,7 +143,7 @@ def _fitted(part: str, setting: SpeedSetting, is_host_fitted: bool) -> frozenset
 
 
 def _findings(part: str, rows: Sequence[SpeedRow]) -> list[str]:
-    """The largest speed-up predicted, beside what the paper says of the figure."""
+    """The largest speed-ups of FOCUS predicted, beside what the paper says of the figure."""
     lines: list[str] = []
     if part == "table5":
         return lines
@@ -133,16 +152,33 @@ def _findings(part: str, rows: Sequence[SpeedRow]) -> list[str]:
             "host added: the host's time comes on top of the device's in every step instead of "
             "being hidden by it (FOCUS gives up running several forwards in a round, E.3.4)"
         )
-    best = max(rows, key=lambda row: row.speedup or 0.0)
-    if part != "table7" and best.speedup is not None:
-        point = best.point
-        where = f"batch {point.scheduler.batch_size}, B = {point.decode.block_length}"
-        peak = PEAK_SPEEDUP.get(part)
-        published = f"; published: up to {peak.factor:g}x ({peak.where})" if peak else ""
-        lines.append(f"largest speed-up predicted: {best.speedup:.2f}x ({where}){published}")
+    if part != "table7":
+        lines += _largest(part, "baseline", rows)
+        lines += _largest(part, FAST_DLLM, rows)
     if part in WORDS:
         lines.append(f"published, in words: {WORDS[part]}")
     return lines
+
+
+def _largest(part: str, over: str, rows: Sequence[SpeedRow]) -> list[str]:
+    """The largest speed-up of FOCUS over "baseline" or FAST_DLLM; nothing where either lacks."""
+    known = [
+        (factor, row.point)
+        for row in rows
+        for factor in (row.speedup if over == "baseline" else row.over_fast_dllm,)
+        if row.point.decode.policy == "focus" and factor is not None
+    ]
+    if not known:
+        return []
+    best, point = max(known, key=lambda pair: pair[0])
+    where = f"batch {point.scheduler.batch_size}, B = {point.decode.block_length}"
+    (other,) = {policy_name(r.point) for r in rows if r.point.decode.policy == over}
+    beside = "" if over == "baseline" else f" over {other}"
+    peak = PEAK_SPEEDUP.get(part)
+    published = ""
+    if peak is not None and peak.over == over:
+        published = f"; published: up to {peak.factor:g}x ({peak.where})"
+    return [f"largest speed-up{beside} predicted: {best:.2f}x ({where}){published}"]
 
 
 def _chart(part: str, rows: Sequence[SpeedRow], footer: str) -> LineChart:
@@ -198,7 +234,8 @@ def _grouped(rows: Sequence[SpeedRow], *, apart: Sequence[str] = ()) -> dict[str
 def _words(row: SpeedRow) -> dict[str, str]:
     decode = row.point.decode
     return {
-        "policy": policy_sign(decode.policy).short,
+        "policy": policy_name(row.point),
+        "model": row.point.engine.model,
         "alpha": f"alpha {decode.alpha:g}" if decode.policy == "focus" else "",
         "B": f"B {decode.block_length}",
         "dataset": row.dataset,

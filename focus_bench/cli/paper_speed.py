@@ -94,27 +94,29 @@ class SpeedStudy:
         return () if asked is None else comma_list("--gpu", asked, str, "names")
 
     @cached_property
-    def _targets(self) -> "dict[str, Target]":
+    def _targets(self) -> "dict[tuple[str, str], Target]":
+        """By GPU and model, whose measured operations may differ."""
         from focus_bench.api.prediction import find_target, with_host
 
-        settings = [s for part in self.parts for s in self._settings(part)]
+        settings = {_target_key(s): s for part in self.parts for s in self._settings(part)}
         return {
-            gpu: with_host(find_target(gpu, settings[0].point.engine), self._host)
-            for gpu in dict.fromkeys(setting.gpu for setting in settings)
+            key: with_host(find_target(s.gpu, s.point.engine), self._host)
+            for key, s in settings.items()
         }
 
     @cached_property
     def _campaigns(self) -> "list[Campaign]":
-        """One for each GPU, with every point once, whatever part has it."""
+        """One for each GPU and model, with every point once, whatever part has it."""
         from focus_bench.cli.predictions import prediction_campaign
 
-        points: dict[str, dict[str, SpeedSetting]] = {}
+        points: dict[tuple[str, str], dict[str, SpeedSetting]] = {}
         for part in self.parts:
             for setting in self._settings(part):
-                points.setdefault(setting.gpu, {}).setdefault(setting.point.hash(), setting)
+                same = points.setdefault(_target_key(setting), {})
+                same.setdefault(setting.point.hash(), setting)
         return [
-            prediction_campaign(tuple(s.point for s in found.values()), self._targets[gpu])
-            for gpu, found in points.items()
+            prediction_campaign(tuple(s.point for s in found.values()), self._targets[key])
+            for key, found in points.items()
         ]
 
     @cached_property
@@ -128,6 +130,9 @@ class SpeedStudy:
             quiet=self.flags.quiet,
             seed=self.flags.seed,
         )
+
+    def _target_of(self, setting: "SpeedSetting") -> "Target":
+        return self._targets[_target_key(setting)]
 
     def _settings(self, part: str) -> "tuple[SpeedSetting, ...]":
         from focus_bench.bench.paper_speed import speed_settings
@@ -157,9 +162,9 @@ class SpeedStudy:
         from focus_bench.report.failures import failed_points_table
 
         findings = SpeedFindings(
-            result_of=lambda s: folder.finished(s.point, "predicted", self._targets[s.gpu].name),
+            result_of=lambda s: folder.finished(s.point, "predicted", self._target_of(s).name),
             measured_of=lambda s: self._measured.get((match_key(s.point), s.gpu)),
-            hardware_of=lambda gpu: self._targets[gpu].name,
+            hardware_of=lambda s: self._target_of(s).name,
             is_calibrated=all(t.profile or t.operations for t in self._targets.values()),
             host_step_s=None if self._host is None else self._host.step_s,
             is_host_fitted=self._host is not None and self.flags.host_step_ms is None,
@@ -174,6 +179,10 @@ class SpeedStudy:
         if failures is not None:
             console.print(failures)
         console.print(f"results: {self.path}", soft_wrap=True)
+
+
+def _target_key(setting: "SpeedSetting") -> tuple[str, str]:
+    return setting.gpu, setting.point.engine.model
 
 
 def write_part(name: str, part: "Part", folder: Path, *, plots: bool, quiet: bool) -> None:

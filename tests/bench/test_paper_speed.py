@@ -38,7 +38,7 @@ def test_parts_are_told_apart_and_run_in_order() -> None:
     )
     assert parts_named(["all-throughput"]) == ()
     with pytest.raises(
-        UsageError, match=r"part: 'fig5'.*table3.*fig17.*all-quality, all-throughput"
+        UsageError, match=r"part: 'fig5'.*table3.*fig18.*fig19.*fig17.*all-quality, all-throughput"
     ):
         parts_named(["fig5"])
 
@@ -72,6 +72,28 @@ def test_the_papers_settings() -> None:
         for dataset in ("sharegpt", "wildchat", "math")
         for policy in ("baseline", "focus")
     ]
+    assert points("fig19") == [
+        ("a100-sxm4-80g", "sharegpt", policy, batch, 32, 1.5)
+        for batch in batches
+        for policy in ("baseline", "fast-dllm-v2", "focus")
+    ]
+    assert set(points("fig6")) < set(points("fig19"))
+
+
+def test_fast_dllm_runs_as_the_paper_has_it() -> None:
+    def setups(part: str) -> dict[str, tuple[str, str]]:
+        points = [s.point for s in speed_settings(part, SETUP)]
+        return {p.decode.policy: (p.engine.model, p.scheduler.kind) for p in points}
+
+    assert setups("fig18") == {
+        "fast-dllm-v2": ("fast-dllm-v2-7b", "static"),  # our model of its official code
+        "focus": ("sdar-8b", "continuous"),
+    }
+    assert set(setups("fig19").values()) == {("sdar-8b", "continuous")}
+    points = {p: [s.point for s in speed_settings(p, SETUP)] for p in ("fig6", "fig18", "fig19")}
+    shared = {p.hash() for p in points["fig6"]}
+    for part in ("fig18", "fig19"):  # FOCUS and the baseline are those of Fig. 6, simulated once
+        assert all(p.hash() in shared for p in points[part] if p.decode.policy != "fast-dllm-v2")
 
 
 def test_every_data_set_decodes_as_its_own_ratio_says_on_lengths_of_sharegpt() -> None:
@@ -132,6 +154,17 @@ def test_reasons_name_the_devices_only_where_it_is_not_calibrated() -> None:
     assert "roofline" not in " ".join(gap_reasons("fig6", SETUP, is_calibrated=True))
 
 
+def test_reasons_name_what_of_fast_dllm_is_not_modelled() -> None:
+    def said(part: str) -> str:
+        return " ".join(gap_reasons(part, SETUP, is_calibrated=True))
+
+    assert "gap, sub-blocks" in said("fig18")
+    assert "gap, sub-blocks" in said("fig19")
+    assert "gap, engine" in said("fig18")
+    assert "gap, engine" not in said("fig19")
+    assert "Fast-dLLM" not in said("fig6")
+
+
 def predicted(setting: SpeedSetting) -> PointResult:
     """450 tokens/s of the baseline, else 900, in 1,000 steps of 0.1 s, a tenth of it the host's."""
     speed = 450 if setting.point.decode.policy == "baseline" else 900
@@ -166,7 +199,7 @@ def findings_of(
 ) -> SpeedFindings:
     return SpeedFindings(
         result_of=result_of,
-        hardware_of=lambda gpu: gpu,
+        hardware_of=lambda setting: setting.gpu,
         is_calibrated=False,
         **options,  # type: ignore[arg-type]
     )
@@ -220,6 +253,72 @@ def test_predictions_stand_beside_published_figures_but_fitted_ones_are_no_test(
     # 90 s of the device and 1,000 steps of 0.1 s on top: 190 s for what took 100.
     assert at_1[0]["throughput_host_added"] == pytest.approx(450 * 100 / 190)
     assert [r["output_throughput_is"] for r in part("table7")] == ["beside"] * 6
+
+
+def by_policy(setting: SpeedSetting) -> PointResult:
+    """450 tokens/s of the baseline and 600 of Fast-dLLM v2; of FOCUS 900, at batch 256 1,200."""
+    decode, batch = setting.point.decode, setting.point.scheduler.batch_size
+    of_focus = 1200.0 if batch == 256 else 900.0
+    speed = {"baseline": 450.0, "fast-dllm-v2": 600.0}.get(decode.policy, of_focus)
+    result = predicted(setting)
+    metrics = dataclasses.replace(result.metrics, output_throughput=speed)
+    return dataclasses.replace(result, metrics=metrics)
+
+
+def test_in_one_engine_focus_stands_over_the_baseline_and_over_fast_dllm() -> None:
+    table = speed_part("fig19", SETUP, findings_of(by_policy)).table
+    rows = {(r["policy"], r["batch_size"]): r for r in table.rows}
+    factors = {key: (r["speedup"], r["over_fast_dllm_v2"]) for key, r in rows.items()}
+    assert factors["baseline", 32] == (1.0, 0.75)
+    assert factors["fast-dLLM", 32] == (pytest.approx(4 / 3), 1.0)
+    assert factors["focus", 32] == (2.0, 1.5)
+    assert factors["focus", 256] == (pytest.approx(8 / 3), 2.0)
+    largest = [line for line in table.lines if "largest" in line]
+    assert largest[0] == "largest speed-up predicted: 2.67x (batch 256, B = 32)"
+    assert largest[1].startswith(
+        "largest speed-up over fast-dLLM predicted: 2.00x (batch 256, B = 32); published: up to "
+        "1.91x (at larger batch sizes; over what is not said"
+    )
+    assert any("no throughputs" in line for line in table.lines if "in words" in line)
+    for figure in ("published_output_throughput", "published_processed_per_decoded"):
+        assert all(row[figure] is None for row in table.rows)  # only plotted: nothing is invented
+
+
+def test_the_official_code_is_called_our_model_of_it_everywhere() -> None:
+    made = speed_part("fig18", SETUP, findings_of(by_policy))
+    assert {(r["policy"], r["model"], r["scheduler"]) for r in made.table.rows} == {
+        ("fast-dLLM (our model)", "fast-dllm-v2-7b", "static"),
+        ("focus", "sdar-8b", "continuous"),
+    }
+    assert all(r["speedup"] is None and r["over_fast_dllm_v2"] for r in made.table.rows)
+    text = "\n".join(made.table.lines)
+    assert "our model of Fast-dLLM v2's own engine (static batches, no paging)" in text
+    assert (
+        "largest speed-up over fast-dLLM (our model) predicted: 2.00x (batch 256, B = 32); "
+        "published: up to 8.35x (SDAR, ShareGPT, over its official code)" in text
+    )
+    assert "published: arXiv 2601.23278, SDAR-8B-Chat and Fast-dLLM v2 7B;" in text
+    assert all(row["published_output_throughput"] is None for row in made.table.rows)
+    headings = [c.heading for c in made.table.columns]
+    assert "x fast-dLLM\npred." in headings
+    assert "model" in headings
+    assert not any("x base" in heading for heading in headings)
+    assert isinstance(made.chart, LineChart)
+    assert [s.label for s in made.chart.series] == [
+        "fast-dLLM (our model) fast-dllm-v2-7b, predicted",
+        "focus sdar-8b, predicted",
+    ]
+    assert "our model" in made.chart.title
+    assert "our model of" in made.chart.footer
+
+
+def test_without_fast_dllm_a_part_says_nothing_of_it() -> None:
+    table = speed_part("fig6", SETUP, findings_of(by_policy)).table
+    assert not any("fast-dLLM" in c.heading for c in table.columns)
+    assert not any("dLLM" in line for line in table.lines)
+    assert all(row["over_fast_dllm_v2"] is None for row in table.rows)
+    failed = speed_part("fig18", SETUP, findings_of(lambda setting: None)).table
+    assert not any("largest speed-up" in line for line in failed.lines)
 
 
 def test_charts_have_a_line_for_each_and_points_of_another_gpu_have_no_published_ones() -> None:

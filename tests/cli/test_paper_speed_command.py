@@ -51,6 +51,37 @@ def test_parts_share_their_points_and_a_second_call_simulates_nothing(
     assert "sdar-8b" in capsys.readouterr().out
 
 
+def test_fast_dllm_beside_focus_in_its_own_engine_and_in_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "paper"
+    arguments = ["--output-dir", str(folder), "--num-requests", "3"]
+    assert main(["paper", "fig18", "fig19", *arguments]) == 0
+    out, err = capsys.readouterr()
+    assert "[16/16]" in err  # FOCUS is the same in both
+    words = " ".join(out.split())
+    assert "published: up to 8.35x" in words
+    assert "published: up to 1.91x" in words
+    theirs, ours = rows_of(folder / "fig18.csv"), rows_of(folder / "fig19.csv")
+    assert [row["policy"] for row in theirs] == ["fast-dLLM (our model)", "focus"] * 4
+    assert [row["policy"] for row in ours] == ["baseline", "fast-dLLM", "focus"] * 4
+    for row in theirs[::2]:
+        assert "our model of Fast-dLLM v2's own engine" in row["notes"]
+        assert "unshifted" not in row["notes"]  # its own model
+    for row in ours[1::3]:
+        assert "unshifted (SDAR)" in row["notes"]
+        assert "our model" not in row["notes"]
+    assert theirs[1]["point_hash"] == ours[2]["point_hash"]
+    for row in (*theirs, *ours):
+        assert not row["published_output_throughput"]
+        assert float(row["over_fast_dllm_v2"]) > 0
+    assert "our model" in (folder / "fig18.svg").read_text()
+    assert {row["model"] for row in rows_of(folder / "predicted" / "summary.csv")} == {
+        "sdar-8b",
+        "fast-dllm-v2-7b",
+    }
+
+
 def test_another_host_is_a_labelled_assumption_and_slower(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
