@@ -13,6 +13,7 @@ from kernel_serving import with_kernels
 from moe_reference import build_glm4_moe, build_qwen3_moe, moe_model
 from torch import Tensor
 
+from focus_bench.engine.forward import first_layers, later_layers, prefill_layers
 from focus_bench.engine.kernels.expert_routing.launcher import Routing
 from focus_bench.engine.kernels.grouped_experts import launcher as grouped
 from focus_bench.engine.kv_cache import PagedKVCache
@@ -102,26 +103,47 @@ def test_every_layers_states_equal_the_references(name: str) -> None:
     assert_close(stacks.fused.normed(hidden), stacks.plain.normed(hidden))
 
 
+class GivenAttention:
+    """The same attention in every layer; an AttentionRows."""
+
+    def __init__(self, attention: Tensor) -> None:
+        self._attention = attention
+
+    def attend(self, cache: PagedKVCache, layer: int, q: Tensor) -> Tensor:
+        return self._attention
+
+
 @both_models
 def test_rows_that_pad_a_bucket_touch_no_expert(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    stacks = Stacks(MODELS[name](2), 6)
-    alone = stacks.fused.finish(1, stacks.hidden[:4].clone(), stacks.attention[:4])
-    stacks.hidden[4:], stacks.slots[4:] = torch.nan, -1
-    seen: list[Tensor] = []
+    stacks = Stacks(MODELS[name](3), 6)
+    ids: list[Tensor] = []
     run = grouped.grouped_experts
 
     def watched(
         x: Tensor, weights: grouped.ExpertWeights, routing: Routing, **options: Any
     ) -> Tensor:
-        seen.append(routing.ids)
+        ids.append(routing.ids)
         return run(x, weights, routing, **options)
 
+    def forward(num_rows: int) -> Tensor:
+        """All layers of the first rows, as in a step, and in a prefill."""
+        rows = GivenAttention(stacks.attention[:num_rows])
+        inputs = (stacks.positions, stacks.positions, stacks.slots)  # as good token ids as any
+        token_ids, positions, slots = (tensor[:num_rows] for tensor in inputs)
+        prefill_layers(stacks.fused, token_ids, positions, slots, rows)
+        first = first_layers(stacks.fused, token_ids, positions, slots, rows)
+        return later_layers(stacks.fused, first, rows)
+
     monkeypatch.setattr(grouped, "grouped_experts", watched)
-    padded = stacks.fused.finish(1, stacks.hidden.clone(), stacks.attention, stacks.slots)
-    assert torch.equal(padded[:4], alone)
-    (ids,) = seen
-    assert (ids[:4] >= 0).all()
-    assert (ids[4:] == -1).all()
+    alone = forward(4)
+    ids.clear()
+    stacks.attention[4:], stacks.slots[4:] = torch.nan, -1
+    assert torch.equal(forward(6)[:4], alone)
+    # A prefill leaves out the last layer's output.
+    assert len(ids) == 2 + 3 - 2 * stacks.model.spec.num_dense_layers
+    for chosen in ids:
+        assert (chosen[:4] >= 0).all()
+        assert (chosen[4:] == -1).all()
 
 
 @both_models
