@@ -6,10 +6,11 @@ Numbers are unformatted, undefined ones empty (CSV) or null (JSON); units are in
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from focus_bench.core.config import PointConfig
+from focus_bench.core.intervals import DOMAIN, intervals_in
 from focus_bench.core.records import (
     SCHEMA_VERSION,
     EnvironmentSample,
@@ -88,6 +89,8 @@ def summary_row(result: PointResult) -> dict[str, Cell]:
         "model_flops_utilization": metrics.model_flops_utilization,
         "model_bandwidth_utilization": metrics.model_bandwidth_utilization,
         **_spread(result),
+        "domain": result.settings.get(DOMAIN),
+        **_intervals(result.settings),
         **environment_row(metrics.environment, metrics.energy_per_output_token_j),
         "output_digest": metrics.output_digest or None,
         "data_origin": result.provenance.origin,
@@ -281,6 +284,22 @@ def _spread(result: PointResult) -> dict[str, Cell]:
         "output_throughput_ci95_high": spread.ci95_high,
         "output_throughput_cv_percent": spread.cv_percent,
     }
+
+
+def _intervals(settings: Mapping[str, str]) -> dict[str, Cell]:
+    """Where a prediction says that figures lie; empty cells for what it says nothing of."""
+    said = intervals_in(settings)
+    row: dict[str, Cell] = {}
+    latencies = [f"{name}_p{p}" for name in ("ttft", "tpot", "e2e") for p in (50, 90, 99)]
+    for name, figure, unit, factor in (
+        ("output_throughput", "output_throughput", "", 1.0),
+        *((name, f"{name}_s", "_ms", 1e3) for name in ("step_time_mean", *latencies)),
+    ):
+        interval = said.get(figure)
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        row[f"{name}_interval_low{unit}"] = _times(low, factor)
+        row[f"{name}_interval_high{unit}"] = _times(high, factor)
+    return row
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -1,6 +1,7 @@
 """Rows, CSV and JSON of results, and records through JSON and back."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -18,6 +19,7 @@ from report_samples import (
 
 from focus_bench.core.config import PointConfig, WorkloadConfig
 from focus_bench.core.errors import UsageError
+from focus_bench.core.intervals import Interval, interval_settings
 from focus_bench.core.workload import Provenance
 from focus_bench.report.codec import from_plain, to_plain
 from focus_bench.report.export import (
@@ -129,6 +131,22 @@ def test_repeats_give_mean_and_interval_and_every_run_is_kept():
     assert first["output_throughput_ci95_low"] == low
     assert second["output_throughput_ci95_low"] is None
     assert len(second["runs"]) == 1
+
+
+def test_intervals_of_a_prediction_are_cells_in_the_unit_of_their_figure():
+    result = make_result(make_point())
+    said = {
+        "output_throughput": Interval(low=90.0, high=110.0),
+        "ttft_p99_s": Interval(low=0.25, high=0.5),
+    }
+    settings = {"domain": "calibrated", **interval_settings(said)}
+    row = summary_row(dataclasses.replace(result, source="predicted", settings=settings))
+    assert row["domain"] == "calibrated"
+    assert row["output_throughput_interval_low"] == 90.0
+    assert row["output_throughput_interval_high"] == 110.0
+    assert (row["ttft_p99_interval_low_ms"], row["ttft_p99_interval_high_ms"]) == (250.0, 500.0)
+    assert row["e2e_p50_interval_low_ms"] is None
+    assert summary_row(result)["domain"] is None
 
 
 def test_percentiles_of_few_samples_are_named_beside_their_values():
