@@ -125,12 +125,7 @@ class BlockState:
         `known_tokens` (the P mod B prompt tokens of a first block) fill its first positions as
         already decoded.
         """
-        self.start_blocks(
-            np.array([row]),
-            block_start=np.array([block_start]),
-            policy_code=policy_code,
-            behind_end=np.array([behind_end]),
-        )
+        self._empty_blocks(slice(row, row + 1), block_start, policy_code, behind_end)
         self.tokens[row, : len(known_tokens)] = known_tokens
         self.decoded[row, : len(known_tokens)] = True
 
@@ -148,6 +143,20 @@ class BlockState:
         `carried_tokens[n]` (handed over by the blocks before, -1 if none) fill their first position
         as already decoded.
         """
+        self._empty_blocks(rows, block_start, policy_code, behind_end)
+        if carried_tokens is not None:
+            carries = carried_tokens >= 0
+            self.tokens[rows[carries], 0] = carried_tokens[carries]
+            self.decoded[rows[carries], 0] = True
+
+    def _empty_blocks(
+        self,
+        rows: RowIndex,
+        block_start: int | IntArray,
+        policy_code: int,
+        behind_end: int | IntArray,
+    ) -> None:
+        """The rows' next blocks, of mask tokens only."""
         self.block_index[rows] += 1
         self.block_start[rows] = block_start
         self.block_steps[rows] = 0
@@ -159,10 +168,6 @@ class BlockState:
         self.decoded[rows] = False
         self.uncached[rows] = True
         self.tokens[rows] = 0
-        if carried_tokens is not None:
-            carries = carried_tokens >= 0
-            self.tokens[rows[carries], 0] = carried_tokens[carries]
-            self.decoded[rows[carries], 0] = True
 
     def record_step(
         self,

@@ -325,8 +325,11 @@ class Scheduler:
     def _start_decoding(self, request: Request) -> None:
         """The request's K/V up to its current block is in the cache: it decodes from now on."""
         slot = request.slot
+        output = _NO_TOKENS
         if request.saved is not None:
             self.state.put(np.array([slot]), request.saved)
+            visible = self._visible_tokens(request)
+            output = request.output_tokens(request.saved.tokens[0], visible)
             request.saved = None
         else:
             self.state.start_request(slot, request.request_id)
@@ -342,12 +345,11 @@ class Scheduler:
         request.phase = Phase.DECODE
         request.prefilled = int(self.state.block_start[slot])
         self._slots.decoding[slot] = True
-        visible = self._visible_tokens(request)
         self._outputs.start(
             slot,
             prompt_tokens=request.spec.num_prompt_tokens,
             target_tokens=request.target_tokens,
-            output=request.output_tokens(self.state.tokens[slot], visible),
+            output=output,
         )
 
     def _close_blocks(self, rows: IntArray, plan: Plan, outcome: Outcome) -> None:
