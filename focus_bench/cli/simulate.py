@@ -88,7 +88,7 @@ def _targets(flags: SimulateFlags, engine: "EngineConfig") -> "list[Target]":
     from focus_bench.core.errors import UsageError
 
     if flags.profile is None:
-        names = comma_list("--gpu", flags.gpu or CPU, str, "names")
+        names = comma_list("--gpu", CPU if flags.gpu is None else flags.gpu, str, "names")
         return [find_target(name, engine) for name in dict.fromkeys(names)]
     if flags.gpu is not None:
         raise UsageError("--profile", str(flags.profile), "--profile or --gpu, not both")

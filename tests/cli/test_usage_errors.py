@@ -86,6 +86,7 @@ def test_simulate_refuses(
         (["simulate", "--acceptance", "confidence", *TINY], ["--acceptance", "synthetic:MEAN"]),
         (["simulate", "--acceptance", "replay:none.npz", *TINY], ["replay", "none.npz"]),
         (["simulate", "--importance", "model", *TINY], ["--importance", "'model'", "synthetic"]),
+        (["simulate", "--gpu", "", *TINY], ["--gpu", "''", "names"]),
         (["simulate", "--gpu", "h900", *TINY], ["--gpu", "'h900'", "h200"]),
         (["generate", "--prompt", " "], ["prompt", "' '"]),
         (["generate", "--prompt", "x", "--max-new-tokens", "0"], ["--max-new-tokens", "0"]),
