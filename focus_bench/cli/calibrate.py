@@ -54,7 +54,7 @@ class CalibrateFlags(DeviceFlags):
 def command(flags: CalibrateFlags) -> int:
     """Measure this machine's costs for the simulator, or check a profile that was made elsewhere.
 
-    Costs are fitted to steps of every kind. On a GPU each operation is also measured by itself,
+    On a CPU costs are fitted to steps of every kind. On a GPU each operation is measured by itself,
     against the sizes that it depends on; that profile is what --output and --check are about.
     """
     from focus_bench.api.engine import Engine
@@ -88,7 +88,7 @@ def command(flags: CalibrateFlags) -> int:
             if flags.output is not None:
                 raise
             console.print(f"operations are not measured: {error}", soft_wrap=True)
-        _measure_steps(engine, CALIBRATION_S, None, console)
+            _measure_steps(engine, CALIBRATION_S, None, console)
     return 0
 
 
