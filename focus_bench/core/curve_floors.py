@@ -1,15 +1,17 @@
 """The least time that an operation of a curve can take on a GPU, by its data sheet.
 
-FLOPs of matrix products, and bytes that must come from the device's memory: weights, and keys and
-values. Activations may lie in the L2 cache, so their bytes do not count. Knows no measurement.
+FLOPs of matrix products, and bytes that must come from the device's memory: weights (of experts
+those that tokens went to), and keys and values. Activations may lie in the L2 cache, so their bytes
+do not count. Knows no measurement.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from focus_bench.core.expert_spec import ROUTER_BYTES
 from focus_bench.core.hardware import Hardware
 from focus_bench.core.model_spec import DTYPE_BYTES
-from focus_bench.core.op_curves import BLOCK_LENGTH, BOUND_QUERIES
+from focus_bench.core.op_curves import BLOCK_LENGTH, BOUND_QUERIES, MeasuredExperts
 
 # No kernel of a GPU takes less, launched from a graph.
 LEAST_DEVICE_S = 2e-7
@@ -17,7 +19,7 @@ LEAST_DEVICE_S = 2e-7
 
 @dataclass(frozen=True, kw_only=True)
 class Widths:
-    """A model's sizes that the work of an operation depends on."""
+    """A model's sizes that the work of an operation depends on; `feed_forward`: of dense layers."""
 
     num_layers: int
     hidden: int
@@ -26,19 +28,24 @@ class Widths:
     feed_forward: int
     vocab: int
     dtype_bytes: int
+    experts: MeasuredExperts | None = None
 
     @classmethod
-    def of(cls, dimensions: Mapping[str, int | str]) -> "Widths":
+    def of(
+        cls, dimensions: Mapping[str, int | str], experts: MeasuredExperts | None = None
+    ) -> "Widths":
         """From core.calibration.dimensions_of, or a profile's."""
+        wide = int(dimensions["intermediate_size"]) if experts is None else experts.dense_width
         head_dim = int(dimensions["head_dim"])
         return cls(
             num_layers=int(dimensions["num_layers"]),
             hidden=int(dimensions["hidden_size"]),
             q=int(dimensions["num_q_heads"]) * head_dim,
             kv=int(dimensions["num_kv_heads"]) * head_dim,
-            feed_forward=int(dimensions["intermediate_size"]),
+            feed_forward=wide,
             vocab=int(dimensions["vocab_size"]),
             dtype_bytes=DTYPE_BYTES[str(dimensions["dtype"])],
+            experts=experts,
         )
 
 
@@ -92,8 +99,35 @@ def _down(w: Widths, rows: int) -> Work:
     return _product(w, rows, w.feed_forward, w.hidden)
 
 
-def _finish(w: Widths, rows: int) -> Work:
+def _dense_finish(w: Widths, rows: int) -> Work:
     return _sum(_o(w, rows), _gate_up(w, rows), _down(w, rows))
+
+
+def _finish(w: Widths, rows: int) -> Work:
+    if w.experts is None:
+        return _dense_finish(w, rows)
+    return _sum(_o(w, rows), _route(w, rows), _experts(w, rows))
+
+
+def _route(w: Widths, rows: int) -> Work:
+    if w.experts is None:
+        return Work()
+    num_experts = w.experts.spec.num_experts
+    return Work(
+        flops=2.0 * rows * w.hidden * num_experts,
+        memory_bytes=float(ROUTER_BYTES * w.hidden * num_experts),
+    )
+
+
+def _experts(w: Widths, rows: int) -> Work:
+    if w.experts is None:
+        return Work()
+    spec, matrices = w.experts.spec, 3 * w.hidden
+    touched = w.experts.load.expected_touched(spec, rows)
+    weights = matrices * (touched * spec.expert_size + spec.shared_size)
+    return Work(
+        flops=2.0 * rows * matrices * spec.token_width, memory_bytes=weights * w.dtype_bytes
+    )
 
 
 def _attention(w: Widths, sequences: int, queries: int, context: int) -> Work:
@@ -127,6 +161,9 @@ _WORK: Mapping[str, Callable[..., Work]] = {
     "down": _down,
     "project": _qkv,
     "finish": _finish,
+    "route": _route,
+    "experts": _experts,
+    "dense_finish": _dense_finish,
     "layer_sustained": lambda w, rows: _sum(_qkv(w, rows), _finish(w, rows)),
     "head": lambda w, rows: _product(w, rows, w.hidden, w.vocab),
     "attention_decode": _attention,

@@ -1,10 +1,11 @@
 """How tokens spread over a layer's experts, and so how many experts a step reads.
 
-A distribution and one expectation; knows no model, no step and no bytes.
+A distribution with one expectation, and what was counted; knows no model, no step and no bytes.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +13,14 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.expert_spec import ExpertSpec
 
 _ROUNDING = 1e-9
+
+
+class TouchedExperts(Protocol):
+    """What says how many experts are read: ExpertLoad or MeasuredLoad."""
+
+    def expected_touched(self, experts: ExpertSpec, tokens: float) -> float:
+        """Different experts that `tokens` tokens of one layer go through."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +47,7 @@ class ExpertLoad:
             raise UsageError("expert load", list(counts), "tokens per expert, not all of them 0")
         return cls(shares=tuple(count / total for count in counts))
 
-    def expected_touched(self, experts: ExpertSpec, tokens: int) -> float:
+    def expected_touched(self, experts: ExpertSpec, tokens: float) -> float:
         """Expected number of different experts that `tokens` tokens of one layer go through.
 
         Sum over experts of 1 - (1 - p)^tokens, where p = k * share is the chance that a token
@@ -60,6 +69,39 @@ class ExpertLoad:
                 f"at most 1 / {experts.experts_per_token} (experts per token)",
             )
         return float((1.0 - (1.0 - np.minimum(chance, 1.0)) ** tokens).sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLoad:
+    """What a router made of n calls, of `rows` tokens each (ascending), means over layers.
+
+    `touched`: different experts that tokens went to; `largest_share`: the busiest expert's share of
+    all (token, chosen expert) pairs.
+    """
+
+    rows: tuple[int, ...]
+    touched: tuple[float, ...]
+    largest_share: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.rows), len(self.touched), len(self.largest_share)}
+        if lengths != {len(self.rows)} or not self.rows:
+            allowed = "as many of rows, touched and largest_share, at least 1"
+            raise UsageError("expert load", f"lengths {sorted(lengths)}", allowed)
+        if list(self.rows) != sorted(set(self.rows)) or self.rows[0] < 1:
+            raise UsageError("expert load", list(self.rows), "rows from 1 on, ascending")
+
+    def expected_touched(self, experts: ExpertSpec, tokens: float) -> float:
+        """On straight lines between what was counted; tokens beyond it are taken to choose
+        uniformly and independently.
+        """
+        if tokens < self.rows[0]:
+            return self.touched[0] * tokens / self.rows[0]
+        known = float(np.interp(tokens, self.rows, self.touched))
+        more = max(0.0, tokens - self.rows[-1])
+        untouched = max(0.0, experts.num_experts - known)
+        chance = experts.experts_per_token / experts.num_experts
+        return float(known + untouched * (1.0 - (1.0 - chance) ** more))
 
 
 UNIFORM_LOAD = ExpertLoad()

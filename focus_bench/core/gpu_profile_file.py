@@ -4,6 +4,7 @@ Reading refuses what is not such a file; whether its figures are believable is p
 business.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +13,17 @@ import numpy as np
 
 from focus_bench.core.calibration import DIMENSIONS, CalibrationSamples, read_json
 from focus_bench.core.errors import UsageError
+from focus_bench.core.expert_load import MeasuredLoad
+from focus_bench.core.expert_spec import ExpertSpec
 from focus_bench.core.op_curves import (
     CEILINGS,
     CURVES,
     PROFILE_SCHEMA_VERSION,
     STEP_MODES,
     GpuCalibration,
+    MeasuredExperts,
     OpCurve,
+    curves_of_model,
 )
 
 KIND = "gpu-operations"
@@ -40,7 +45,8 @@ def is_gpu_calibration(value: object) -> bool:
 
 
 def to_json(calibration: GpuCalibration) -> dict[str, object]:
-    """Plain values: seconds to six digits."""
+    """Plain values: seconds to six digits; `experts` only of a model that has any."""
+    experts = calibration.experts
     return {
         "schema_version": PROFILE_SCHEMA_VERSION,
         "kind": KIND,
@@ -49,6 +55,7 @@ def to_json(calibration: GpuCalibration) -> dict[str, object]:
         "settings": dict(calibration.settings),
         "model": calibration.model,
         "dimensions": dict(calibration.dimensions),
+        **({} if experts is None else {"experts": _experts_to_json(experts)}),
         "kernel_revision": calibration.kernel_revision,
         "duration_s": round(calibration.duration_s, 1),
         "ceilings": {name: float(f"{calibration.ceilings[name]:.6g}") for name in CEILINGS},
@@ -67,10 +74,12 @@ def from_json(value: object, *, source: str) -> GpuCalibration:
         raise UsageError(f"{source} schema_version", version, allowed)
     if not is_gpu_calibration(value):
         raise UsageError(f"{source} kind", value.get("kind"), KIND)
+    experts = _experts_from_json(value, source) if "experts" in value else None
+    names = curves_of_model(None if experts is None else experts.spec)
     curves = _object(value, "curves", source)
     steps = _object(value, "steps", source)
     for key, given, needed in (
-        ("curves", curves, CURVES),
+        ("curves", curves, names),
         ("steps", steps, STEP_MODES),
         ("ceilings", _object(value, "ceilings", source), CEILINGS),
         ("dimensions", _object(value, "dimensions", source), DIMENSIONS),
@@ -87,7 +96,7 @@ def from_json(value: object, *, source: str) -> GpuCalibration:
         dimensions={name: _dimension(dimensions, name, source) for name in DIMENSIONS},
         kernel_revision=_text(value, "kernel_revision", source),
         duration_s=_number(value, "duration_s", source),
-        curves={name: _curve_from_json(name, curves[name], source) for name in CURVES},
+        curves={name: _curve_from_json(name, curves[name], source) for name in names},
         ceilings={
             name: _number(_object(value, "ceilings", source), name, f"{source} ceilings")
             for name in CEILINGS
@@ -96,7 +105,49 @@ def from_json(value: object, *, source: str) -> GpuCalibration:
             mode: CalibrationSamples.from_json(steps[mode], source=f"{source} steps {mode}")
             for mode in STEP_MODES
         },
+        experts=experts,
     )
+
+
+def _experts_to_json(experts: MeasuredExperts) -> dict[str, object]:
+    load = experts.load
+    return {
+        "spec": dataclasses.asdict(experts.spec),
+        "dense_width": experts.dense_width,
+        "load": {
+            "rows": list(load.rows),
+            "touched": [float(f"{value:.6g}") for value in load.touched],
+            "largest_share": [float(f"{value:.6g}") for value in load.largest_share],
+        },
+    }
+
+
+def _experts_from_json(value: Mapping[str, object], source: str) -> MeasuredExperts:
+    given, source = _object(value, "experts", source), f"{source} experts"
+    load = _object(given, "load", source)
+    width = given.get("dense_width")
+    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+        raise UsageError(f"{source} dense_width", width, "a whole number above 0")
+    try:
+        return MeasuredExperts(
+            spec=ExpertSpec(**_object(given, "spec", source)),  # type: ignore[arg-type]
+            dense_width=width,
+            load=MeasuredLoad(
+                rows=tuple(int(rows) for rows in _numbers(load["rows"])),
+                touched=_numbers(load["touched"]),
+                largest_share=_numbers(load["largest_share"]),
+            ),
+        )
+    except UsageError as error:
+        raise UsageError(f"{source} {error.field}", error.value, error.allowed) from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        fields = ", ".join(field.name for field in dataclasses.fields(ExpertSpec))
+        allowed = f"spec ({fields}) and load (rows, touched and largest_share)"
+        raise UsageError(source, "unreadable", allowed) from error
+
+
+def _numbers(values: object) -> tuple[float, ...]:
+    return tuple(float(value) for value in np.array(values, dtype=np.float64))
 
 
 def _curve_to_json(curve: OpCurve) -> dict[str, object]:

@@ -9,6 +9,9 @@ does not serve what a real step reads from memory. "host": CPU time. A point of 
 value an axis: `rows` and `tokens` are those of all sequences together; `sequences` their number;
 `queries`, `context` (keys attended to), `history` (keys cached before a prefill chunk), `bound`,
 `masked`, `fed` and `kept` are tokens of each sequence.
+
+A model has the curves of its kind (`curves_of_model`): one with experts those of its feed-forward,
+and those of a dense one only if some of its layers have it.
 """
 
 from collections.abc import Mapping
@@ -17,7 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from focus_bench.core.calibration import CalibrationSamples
+from focus_bench.core.calibration import CalibrationSamples, dimensions_of
+from focus_bench.core.expert_load import MeasuredLoad
+from focus_bench.core.expert_spec import ExpertSpec
+from focus_bench.core.model_spec import ModelSpec
 
 PROFILE_SCHEMA_VERSION = 2
 FloatArray = npt.NDArray[np.float64]
@@ -58,7 +64,14 @@ CURVES: Mapping[str, CurveKind] = {
     "silu_mul": _device("activation between gate_up and down", "rows"),
     # The same as the engine strings them together; what these take is not the sum of the parts'.
     "project": _device("rms_norm, qkv, qk_norm_rope", "rows"),
-    "finish": _device("o, rms_norm, gate_up, silu_mul, down", "rows"),
+    "finish": _device("o, rms_norm, gate_up, silu_mul, down; or route and experts", "rows"),
+    # Of models with experts: their feed-forward, and `finish` of those layers that have a dense
+    # one. How the tokens spread over the experts is MeasuredExperts.load.
+    "route": _device("router product in float32, choice of experts", "rows"),
+    "experts": _device(
+        "shared expert, sort by expert, grouped products, weighted sum and residual", "rows"
+    ),
+    "dense_finish": _device("o, rms_norm, gate_up, silu_mul, down", "rows"),
     # A GPU that is busy for long may lower its clock to keep its power limit. All other curves are
     # taken in bursts; the ratio of this one to project + finish says by how much.
     "layer_sustained": _device("project and finish, after a second of nothing else", "rows"),
@@ -94,6 +107,19 @@ CURVES: Mapping[str, CurveKind] = {
     "host_step_eager": _host("a step without graphs", "sequences"),
     "host_step_graph": _host("a step with graphs", "sequences"),
 }
+_OF_EXPERTS = frozenset({"route", "experts", "dense_finish"})
+_OF_DENSE_LAYERS = frozenset({"gate_up", "down", "silu_mul", "dense_finish"})
+
+
+def curves_of_model(experts: ExpertSpec | None) -> tuple[str, ...]:
+    """The names of CURVES that a model has (`experts` None: a dense one), in their order."""
+    if experts is None:
+        return tuple(name for name in CURVES if name not in _OF_EXPERTS)
+    if experts.num_dense_layers:
+        return tuple(CURVES)
+    return tuple(name for name in CURVES if name not in _OF_DENSE_LAYERS)
+
+
 # Rates of a large copy within the device's memory (bytes read and bytes written, both counted) and
 # of a large 16-bit matrix product.
 CEILINGS = ("copy_bytes_per_s", "gemm_flops_per_s")
@@ -130,6 +156,17 @@ class OpCurve:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuredExperts:
+    """The experts of a measured model, the width of its dense layers (whether there are any or
+    not), and how the tokens of `experts` spread over the experts of a layer.
+    """
+
+    spec: ExpertSpec
+    dense_width: int
+    load: MeasuredLoad
+
+
+@dataclass(frozen=True, kw_only=True)
 class GpuCalibration:
     """Everything that was measured of one model's operations on one GPU.
 
@@ -137,8 +174,9 @@ class GpuCalibration:
     page_size; `dimensions` as core.calibration.dimensions_of gives them; `kernel_revision`: a hash
     of the kernels' sources; `date`: ISO, UTC; `duration_s`: what measuring took.
 
-    `curves` by name, at least those of CURVES; `ceilings`: those of CEILINGS. `steps`: real steps
-    of short runs, by mode (STEP_MODES), for checking a model of whole steps against.
+    `curves` by name, at least those of `curves_of_model`; `ceilings`: those of CEILINGS. `steps`:
+    real steps of short runs, by mode (STEP_MODES), for checking a model of whole steps against.
+    `experts`: None of a dense model.
     """
 
     device: str
@@ -151,3 +189,17 @@ class GpuCalibration:
     curves: Mapping[str, OpCurve]
     ceilings: Mapping[str, float]
     steps: Mapping[str, CalibrationSamples]
+    experts: MeasuredExperts | None = None
+
+    def is_of(self, spec: ModelSpec) -> bool:
+        """Whether it was measured on a model of this very shape."""
+        measured = None if self.experts is None else self.experts.spec
+        return dict(self.dimensions) == dimensions_of(spec) and measured == spec.experts
+
+    def covers(self, spec: ModelSpec) -> bool:
+        """Whether it has the curves of models of this kind: dense ones, those of which all layers
+        have experts, or those of which some are dense.
+        """
+        if spec.experts is None or self.experts is None:
+            return spec.experts is None and self.experts is None
+        return not spec.experts.num_dense_layers or "dense_finish" in self.curves

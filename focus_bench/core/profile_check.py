@@ -14,7 +14,7 @@ from focus_bench.core.curve_floors import Widths, floor_s
 from focus_bench.core.curve_samples import held_out_errors
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import DTYPE_BYTES
-from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, OpCurve
+from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, MeasuredExperts, OpCurve
 
 SETTINGS = ("driver", "cuda", "torch", "triton", "python", "page_size")
 # How far a measurement may lie above the data sheet's peaks before it is not believed.
@@ -29,6 +29,8 @@ MAX_DROP = 0.1
 MAX_HELD_OUT_P50 = 0.3
 # Relative, between the error that the file gives and the one that its points have; rounding.
 HELD_OUT_TOLERANCE = 0.01
+# Of what is written with six digits.
+_ROUNDING = 1e-4
 _EARLIEST = datetime.date(2020, 1, 1)
 # A larger table allows for more splits of the keys, so that more can be faster.
 _NOT_WORK = ("bound",)
@@ -50,12 +52,15 @@ def profile_problems(
         return [*problems, f"dimensions dtype: {dtype!r}; allowed: {allowed}"]
     if sheet is not None:
         problems += _ceilings(calibration, sheet)
+    experts = calibration.experts
+    if experts is not None:
+        problems += _load(experts)
     for curve in calibration.curves.values():
         faults = list(_ranges(curve))
         if not faults:  # the other checks need numbers
             faults += _held_out(curve)
             if sheet is not None and DTYPE_BYTES[dtype] == 2:  # the sheets' peaks are of 16 bits
-                faults += _above_floor(curve, Widths.of(calibration.dimensions), sheet)
+                faults += _above_floor(curve, Widths.of(calibration.dimensions, experts), sheet)
             if CURVES[curve.name].clock == "device":
                 faults += _monotony(curve)
         problems += faults
@@ -100,6 +105,22 @@ def _ceilings(calibration: GpuCalibration, sheet: Hardware) -> Iterator[str]:
             yield (
                 f"ceilings {name}: {rate:.4g}; allowed: above 0, at most {MAX_OVER_SHEET:g} times "
                 f"the {peak:.4g} of {sheet.full_name}'s data sheet"
+            )
+
+
+def _load(experts: MeasuredExperts) -> Iterator[str]:
+    """Every token goes to as many experts as the router says, each time to another."""
+    spec, load = experts.spec, experts.load
+    each = spec.experts_per_token
+    for rows, touched, share in zip(load.rows, load.touched, load.largest_share, strict=True):
+        most = min(spec.num_experts, rows * each)
+        if not each <= touched <= most:
+            yield f"experts at rows {rows}: {touched:g} touched; allowed: {each} to {most}"
+        least = 1.0 / min(most, touched) if touched > 0 else 1.0
+        if not least * (1.0 - _ROUNDING) <= share <= (1.0 + _ROUNDING) / each:
+            yield (
+                f"experts at rows {rows}: {share:g} of all choices are one expert's; allowed: "
+                f"{least:.4g} to {1.0 / each:.4g}"
             )
 
 

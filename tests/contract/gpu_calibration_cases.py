@@ -15,11 +15,21 @@ from focus_bench.core.calibration import (
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
 from focus_bench.core.curve_floors import Widths, floor_s
 from focus_bench.core.curve_samples import Sample, curves_of
+from focus_bench.core.expert_load import UNIFORM_LOAD, MeasuredLoad
 from focus_bench.core.hardware import HARDWARE
-from focus_bench.core.model_spec import PRESETS
-from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, OpCurve
+from focus_bench.core.model_spec import PRESETS, ModelSpec
+from focus_bench.core.op_curves import (
+    CURVES,
+    STEP_MODES,
+    GpuCalibration,
+    MeasuredExperts,
+    OpCurve,
+    curves_of_model,
+)
 
 SPEC = PRESETS["sdar-8b"].replace(dtype="bfloat16")
+# Its first layer is dense, the others have experts.
+MINI = PRESETS["llada2-mini"]
 SHEET = HARDWARE["h200"]
 DEVICE = "NVIDIA H200"
 SETTINGS = {
@@ -44,17 +54,33 @@ VALUES = {
 }
 
 
-def seconds_of(curve: str, point: tuple[int, ...]) -> float:
+def experts_of(spec: ModelSpec) -> MeasuredExperts | None:
+    """Of tokens that choose evenly and independently, the busiest expert twice as often."""
+    if spec.experts is None:
+        return None
+    rows = VALUES["rows"]
+    touched = tuple(round(UNIFORM_LOAD.expected_touched(spec.experts, n), 3) for n in rows)
+    load = MeasuredLoad(
+        rows=rows,
+        touched=touched,
+        largest_share=tuple(min(2.0 / n, 1.0 / spec.experts.experts_per_token) for n in touched),
+    )
+    return MeasuredExperts(spec=spec.experts, dense_width=spec.intermediate_size, load=load)
+
+
+def seconds_of(curve: str, point: tuple[int, ...], spec: ModelSpec = SPEC) -> float:
     """1.3 times the floor and 5 us."""
-    return 1.3 * floor_s(curve, point, Widths.of(dimensions_of(SPEC)), SHEET) + 5e-6
+    widths = Widths.of(dimensions_of(spec), experts_of(spec))
+    return 1.3 * floor_s(curve, point, widths, SHEET) + 5e-6
 
 
-def make_curves() -> dict[str, OpCurve]:
-    """Every curve at a small grid, each point with three samples 1 % apart."""
+def make_curves(spec: ModelSpec = SPEC) -> dict[str, OpCurve]:
+    """Every curve of a model at a small grid, each point with three samples 1 % apart."""
     samples = []
-    for name, kind in CURVES.items():
-        grid = np.array(np.meshgrid(*(VALUES[axis] for axis in kind.axes), indexing="ij"))
-        for values in grid.reshape(len(kind.axes), -1).T.tolist():
+    for name in curves_of_model(spec.experts):
+        axes = CURVES[name].axes
+        grid = np.array(np.meshgrid(*(VALUES[axis] for axis in axes), indexing="ij"))
+        for values in grid.reshape(len(axes), -1).T.tolist():
             point = tuple(values)
             samples += [
                 Sample(
@@ -62,14 +88,14 @@ def make_curves() -> dict[str, OpCurve]:
                     point=point,
                     round=0,
                     sample=index,
-                    seconds=share * seconds_of(name, point),
+                    seconds=share * seconds_of(name, point, spec),
                 )
                 for index, share in enumerate((0.99, 1.0, 1.01))
             ]
     return curves_of(samples)
 
 
-def make_steps() -> CalibrationSamples:
+def make_steps(spec: ModelSpec = SPEC) -> CalibrationSamples:
     """Two decode steps of one sequence."""
     one = np.array([1], dtype=np.int64)
     shape = StepShape(
@@ -93,26 +119,27 @@ def make_steps() -> CalibrationSamples:
         kind="gpu",
         date="2026-01-02",
         settings={},
-        model=SPEC.name,
-        dimensions=dimensions_of(SPEC),
+        model=spec.name,
+        dimensions=dimensions_of(spec),
         counts=counts,
         seconds=seconds,
     )
 
 
-def make_calibration(**changes: Any) -> GpuCalibration:
+def make_calibration(*, spec: ModelSpec = SPEC, **changes: Any) -> GpuCalibration:
     """A calibration that nothing is wrong with, but for the `changes`."""
     calibration = GpuCalibration(
         device=DEVICE,
         date="2026-01-02",
         settings=SETTINGS,
-        model=SPEC.name,
-        dimensions=dimensions_of(SPEC),
+        model=spec.name,
+        dimensions=dimensions_of(spec),
         kernel_revision="0123456789ab",
         duration_s=180.0,
-        curves=make_curves(),
+        curves=make_curves(spec),
         ceilings={"copy_bytes_per_s": 4.24e12, "gemm_flops_per_s": 745e12},
-        steps={mode: make_steps() for mode in STEP_MODES},
+        steps={mode: make_steps(spec) for mode in STEP_MODES},
+        experts=experts_of(spec),
     )
     return replace(calibration, **changes)
 

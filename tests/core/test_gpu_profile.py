@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_calibration_cases import (
+    MINI,
     SETTINGS,
     SHEET,
     SPEC,
+    experts_of,
     make_calibration,
     seconds_of,
     with_curve,
@@ -23,14 +25,15 @@ from focus_bench.core.costs import DecodeShape, PrefillShape, decode_ops, prefil
 from focus_bench.core.curve_floors import Widths, floor_s
 from focus_bench.core.curve_samples import Sample, curves_of, held_out_errors, samples_csv
 from focus_bench.core.errors import UsageError
+from focus_bench.core.expert_load import UNIFORM_LOAD, ExpertLoad, MeasuredLoad
 from focus_bench.core.gpu_profile_file import (
     from_json,
     load_gpu_calibration,
     save_gpu_calibration,
     to_json,
 )
-from focus_bench.core.model_spec import PRESETS
-from focus_bench.core.op_curves import CURVES, GpuCalibration
+from focus_bench.core.model_spec import PRESETS, ModelSpec
+from focus_bench.core.op_curves import CURVES, GpuCalibration, MeasuredExperts, curves_of_model
 from focus_bench.core.profile_check import profile_problems
 
 TODAY = datetime.date(2026, 2, 1)
@@ -336,9 +339,141 @@ def test_points_too_far_apart() -> None:
     assert any(line.startswith("silu_mul held_out_p50: ") for line in found)
 
 
-def test_every_curve_has_a_floor_or_is_the_hosts() -> None:
-    for name, kind in CURVES.items():
+@pytest.mark.parametrize("spec", [SPEC, MINI], ids=lambda spec: spec.name)
+def test_every_curve_has_a_floor_or_is_the_hosts(spec: ModelSpec) -> None:
+    widths = Widths.of(dimensions_of(spec), experts_of(spec))
+    for name in curves_of_model(spec.experts):
+        kind = CURVES[name]
         point = (64,) * len(kind.axes)
-        floor = floor_s(name, point, Widths.of(dimensions_of(SPEC)), SHEET)
+        floor = floor_s(name, point, widths, SHEET)
         assert (floor > 0) == (kind.clock == "device" or name.startswith("swap"))
-        assert seconds_of(name, point) > floor
+        assert seconds_of(name, point, spec) > floor
+
+
+# -- models with experts ---------------------------------------------------------------------------
+
+
+def test_a_model_has_the_curves_of_its_layers() -> None:
+    dense, mixed, all_experts = (
+        set(curves_of_model(PRESETS[name].experts))
+        for name in ("sdar-8b", "llada2-mini", "sdar-30b-a3b")
+    )
+    assert mixed == set(CURVES)
+    assert mixed - dense == {"route", "experts", "dense_finish"}
+    assert mixed - all_experts == {"gate_up", "down", "silu_mul", "dense_finish"}
+
+
+def test_floors_of_experts_are_the_work_that_the_simulator_counts() -> None:
+    widths = Widths.of(dimensions_of(MINI), experts_of(MINI))
+    one = np.array([1], dtype=np.int64)
+    for rows in (8192, 1):
+        step = DecodeShape(
+            fed=rows * one,
+            kept=rows * one,
+            masked_fed=0 * one,
+            first_keys=64 * one,
+            later_keys=64 * one,
+            head_rows=0,
+        )
+        ops = {op.name: op for op in decode_ops(MINI.replace(num_layers=2), step)}
+        parts = {
+            "route": ("router",),
+            "experts": ("expert_gate_up", "expert_down", "shared_gate_up", "shared_down"),
+        }
+        for curve, names in parts.items():
+            found = floor_s(curve, (rows,), widths, SHEET)
+            if rows > 1:
+                flops = sum(ops[name].flops for name in names)
+                assert found == pytest.approx(flops / SHEET.dense_16bit_flops)
+            else:  # weights, and next to nothing else
+                num_bytes = sum(ops[name].num_bytes for name in names)
+                assert found == pytest.approx(num_bytes / SHEET.memory_bandwidth, rel=0.01)
+    dense = Widths.of(dimensions_of(MINI.replace(experts=None)))
+    for rows in (1, 4096):
+        own = floor_s("dense_finish", (rows,), widths, SHEET)
+        assert own == floor_s("finish", (rows,), dense, SHEET)
+
+
+def test_a_calibration_with_experts_survives_its_file(tmp_path: Path) -> None:
+    calibration = make_calibration(spec=MINI)
+    assert problems(calibration) == []
+    path = tmp_path / "profile.json"
+    save_gpu_calibration(calibration, path)
+    assert json.loads(path.read_text())["schema_version"] == 2
+    again = load_gpu_calibration(path)
+    assert to_json(again) == to_json(calibration)
+    assert again.experts is not None
+    assert again.experts.spec == MINI.experts
+    assert again.experts.load.rows == calibration.experts.load.rows
+    assert again.is_of(MINI)
+    assert again.covers(PRESETS["llada2-flash"])
+    assert again.covers(PRESETS["sdar-30b-a3b"])
+    assert not again.covers(SPEC)
+    assert "experts" not in to_json(make_calibration())
+    no_dense = make_calibration(spec=PRESETS["sdar-30b-a3b"])
+    assert not no_dense.covers(MINI)
+    assert problems(no_dense) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: v.pop("spec"), "experts spec: 'NoneType'"),
+        (lambda v: v["spec"].update(num_experts=0), "experts model num_experts: 0"),
+        (lambda v: v["spec"].update(num_experts="many"), "experts: 'unreadable'"),
+        (lambda v: v["spec"].update(size=3), "experts: 'unreadable'"),
+        (lambda v: v.update(dense_width=0), "dense_width: 0"),
+        (lambda v: v["load"].pop("touched"), "experts: 'unreadable'"),
+        (lambda v: v["load"]["touched"].pop(), "expert load: 'lengths [4, 5]'"),
+        (lambda v: v["load"].update(rows=[1, 1, 2, 3, 4]), "expert load: [1, 1, 2, 3, 4]"),
+        (lambda v: v["load"].update(rows=[1, 2, 3, 4, 1e999]), "experts: 'unreadable'"),
+    ],
+)
+def test_experts_that_are_none_are_refused_by_name(
+    change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    value = json.loads(json.dumps(to_json(make_calibration(spec=MINI))))
+    change(value["experts"])
+    with pytest.raises(UsageError) as caught:
+        from_json(value, source="profile x.json")
+    assert "profile x.json experts" in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_a_profile_with_experts_needs_their_curves() -> None:
+    value = to_json(make_calibration(spec=MINI))
+    curves = dict(value["curves"])
+    del curves["dense_finish"]
+    with pytest.raises(UsageError, match="without dense_finish"):
+        from_json({**value, "curves": curves}, source="profile x.json")
+
+
+def test_a_load_that_no_router_makes() -> None:
+    calibration = make_calibration(spec=MINI)
+    experts = calibration.experts
+    assert experts is not None
+
+    def with_load(**changes: tuple[float, ...]) -> list[str]:
+        load = MeasuredLoad(**({**vars(experts.load)} | changes))
+        changed = MeasuredExperts(spec=experts.spec, dense_width=experts.dense_width, load=load)
+        found = problems(make_calibration(spec=MINI, experts=changed))
+        return [line for line in found if line.startswith("experts at")]
+
+    touched, shares = experts.load.touched, experts.load.largest_share
+    assert with_load(touched=(8.5, *touched[1:])) == [
+        "experts at rows 1: 8.5 touched; allowed: 8 to 8"
+    ]
+    (line,) = with_load(largest_share=(*shares[:-1], 0.2))
+    assert line.startswith("experts at rows 2048: 0.2 of all choices")
+    (line,) = with_load(largest_share=(*shares[:-1], 0.001))
+    assert line.endswith("allowed: 0.003906 to 0.125")
+
+
+def test_what_was_counted_is_kept_between_and_beyond() -> None:
+    load = MeasuredLoad(rows=(1, 64, 128), touched=(8.0, 150.0, 190.0), largest_share=(0.125,) * 3)
+    assert MINI.experts is not None
+    found = [load.expected_touched(MINI.experts, n) for n in (0.5, 1, 32.5, 96, 128, 129, 10_000)]
+    # One more token misses each of the 66 others with a chance of 31 in 32.
+    assert found == pytest.approx([4.0, 8.0, 79.0, 170.0, 190.0, 190.0 + 66.0 / 32.0, 256.0])
+    assert ExpertLoad().expected_touched(MINI.experts, 1.0) == pytest.approx(8.0)
+    assert load != UNIFORM_LOAD

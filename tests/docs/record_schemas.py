@@ -24,7 +24,15 @@ from focus_bench.core.calibration import (
 )
 from focus_bench.core.gpu_profile_file import KIND as GPU_KIND
 from focus_bench.core.model_spec import PRESETS
-from focus_bench.core.op_curves import CEILINGS, CURVES, STEP_MODES, GpuCalibration, OpCurve
+from focus_bench.core.op_curves import (
+    CEILINGS,
+    CURVES,
+    STEP_MODES,
+    GpuCalibration,
+    MeasuredExperts,
+    OpCurve,
+    curves_of_model,
+)
 from focus_bench.core.op_curves import PROFILE_SCHEMA_VERSION as GPU_PROFILE_SCHEMA_VERSION
 from focus_bench.core.records import FINISH_REASONS, SCHEMA_VERSION, SOURCES
 from focus_bench.report import folder, quality_folder
@@ -242,6 +250,8 @@ def gpu_profile_file() -> Schema:
     curve = definitions.pop(OpCurve.__name__)
     for num_axes in sorted({len(kind.axes) for kind in CURVES.values()}):
         definitions[_curve_name(num_axes)] = _curve(curve, num_axes)
+    models = ("sdar-8b", "sdar-30b-a3b", "llada2-mini")  # no experts, nothing else, and both
+    kinds = [curves_of_model(PRESETS[name].experts) for name in models]
     curves = {
         name: {
             "description": f"Seconds of one call: {kind.call}.",
@@ -253,11 +263,18 @@ def gpu_profile_file() -> Schema:
     properties = profile["properties"] | {
         "dimensions": _dimensions(),
         "ceilings": _object({n: {"type": "number", "exclusiveMinimum": 0} for n in CEILINGS}),
-        "curves": {**_object(curves), "additionalProperties": True},
+        "curves": {
+            **_object(curves),
+            "required": [name for name in CURVES if all(name in of for of in kinds)],
+            "additionalProperties": True,
+        },
         "steps": _object({mode: definitions.of(CalibrationSamples) for mode in STEP_MODES}),
     }
     head = {"schema_version": {"const": GPU_PROFILE_SCHEMA_VERSION}, "kind": {"const": GPU_KIND}}
     body = {"description": profile["description"], **_object(head | properties)}
+    # Of a dense model they are left out.
+    body["properties"]["experts"] = definitions.of(MeasuredExperts)
+    body["required"].remove("experts")
     return _file("a cost profile, schema 2: operations of a GPU", body, definitions)
 
 
