@@ -15,7 +15,7 @@ import torch
 from focus_bench.core.calibration import CalibrationSamples, dimensions_of
 from focus_bench.core.curve_samples import Point, Sample, curves_of
 from focus_bench.core.errors import CapacityError, check_range
-from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration
+from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, MeasuredExperts
 from focus_bench.engine.calibrate import ShortRun, measure, spread
 from focus_bench.engine.calibration_grid import (
     CACHE_TOKENS,
@@ -76,13 +76,14 @@ def measure_operations(
 
     The coarse points of all curves and the short runs are always measured; then the other points,
     and all of them again, until `seconds` are over. `only` leaves points out. Raises UsageError
-    for a model that has no fused layers, CapacityError for a device without room for the caches.
+    for a model whose layers cannot be measured, CapacityError for a device without room for the
+    caches.
     """
     check_range("--seconds", seconds, low=0.0)
     scale = scale or Scale()
     begin = clock()
     operations = _Operations(model, timer, scale, seed)
-    plan = [point for point in planned_points(operations.limits) if only(point)]
+    plan = [point for point in planned_points(operations.limits, model.spec.experts) if only(point)]
     coarse = [point for point in plan if point.coarse]
     ceilings = _ceilings(model, timer, scale)
     samples = [sample for point in coarse for sample in operations.sampled(point, 0)]
@@ -105,6 +106,7 @@ def measure_operations(
         curves=curves_of(samples),
         ceilings=ceilings,
         steps=steps,
+        experts=operations.experts,
     )
     return calibration, samples
 
@@ -152,6 +154,11 @@ class _Operations:
         self._host = MeasuredHost(
             model, whole, eviction, max_rows=scale.rows, captured=timer.captured
         )
+
+    @property
+    def experts(self) -> MeasuredExperts | None:
+        """The experts of what was measured so far; None of a dense model."""
+        return self._layers.experts
 
     def sampled(self, planned: PlannedPoint, round_: int) -> list[Sample]:
         """Samples of one point."""

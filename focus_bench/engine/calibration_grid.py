@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from focus_bench.core.curve_samples import Point
-from focus_bench.core.op_curves import BLOCK_LENGTH, CURVES
+from focus_bench.core.expert_spec import ExpertSpec
+from focus_bench.core.op_curves import BLOCK_LENGTH, CURVES, curves_of_model
 
 MAX_ROWS = 8192
 # Products: every tile of 64 or 128 rows, then every second and fourth.
@@ -18,6 +19,8 @@ PRODUCT_ROWS = (
     *range(1152, 2048 + 1, 128),
     *range(2304, MAX_ROWS + 1, 256),
 )
+# How many experts are read, and so their time, changes most between few rows.
+EXPERT_ROWS = (1, 2, 4, *PRODUCT_ROWS[1:])
 LIGHT_ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, MAX_ROWS)
 SUSTAINED_ROWS = (64, 256, 1024, 2048, 4096, MAX_ROWS)
 HEAD_ROWS = (
@@ -40,7 +43,13 @@ PREFILL_QUERIES = (
 
 
 # What steps are made of comes before what explains it (products one by one, ragged attention).
-_FIRST = ("project", "finish", "head", "attention_decode", "attention_prefill")
+_FIRST = frozenset(
+    {
+        *("project", "finish", "dense_finish", "experts"),
+        *("head", "attention_decode", "attention_prefill"),
+    }
+)
+_WITH_EXPERTS = ("finish", "experts")
 # Tokens of the cache that all points together need.
 CACHE_TOKENS = max(SEQUENCES) * (max(CONTEXTS) + 64)
 
@@ -66,22 +75,22 @@ class PlannedPoint:
     coarse: bool
 
 
-def planned_points(limits: Limits) -> list[PlannedPoint]:
-    """All points within the limits: first the coarse ones of every curve, then the others, those
-    of the curves that predictions need most before the rest.
+def planned_points(limits: Limits, experts: ExpertSpec | None = None) -> list[PlannedPoint]:
+    """All points within the limits of the curves of a model: first the coarse ones of every curve,
+    then the others, those of the curves that predictions need most before the rest.
     """
     planned = []
-    for curve in CURVES:
-        points = [
-            point for point in _points(curve, limits.page_size) if _fits(curve, point, limits)
-        ]
+    for curve in curves_of_model(experts):
+        axes = _axes(curve, limits.page_size)
+        if experts is not None and curve in _WITH_EXPERTS:
+            axes = (EXPERT_ROWS,)
+        points = [point for point in _points(curve, axes) if _fits(curve, point, limits)]
         coarse = _coarse(points)
         planned += [PlannedPoint(curve=curve, point=p, coarse=p in coarse) for p in points]
     return sorted(planned, key=lambda point: (not point.coarse, point.curve not in _FIRST))
 
 
-def _points(curve: str, page_size: int) -> Iterator[Point]:
-    axes = _axes(curve, page_size)
+def _points(curve: str, axes: tuple[Sequence[int], ...]) -> Iterator[Point]:
     for point in product(*axes):
         if curve == "compaction" and point[2] > point[1]:
             continue
@@ -93,9 +102,9 @@ def _points(curve: str, page_size: int) -> Iterator[Point]:
 def _axes(curve: str, page_size: int) -> tuple[Sequence[int], ...]:
     """The values of each axis; none for curves that come from real steps."""
     match curve:
-        case "qkv" | "o" | "gate_up" | "down" | "project" | "finish":
+        case "qkv" | "o" | "gate_up" | "down" | "project" | "finish" | "dense_finish" | "experts":
             return (PRODUCT_ROWS,)
-        case "rms_norm" | "qk_norm_rope" | "silu_mul" | "embed_rope":
+        case "rms_norm" | "qk_norm_rope" | "silu_mul" | "embed_rope" | "route":
             return (LIGHT_ROWS,)
         case "layer_sustained":
             return (SUSTAINED_ROWS,)

@@ -96,8 +96,8 @@ class MeasuredEviction:
         states = CompactionStates(
             hidden=self._random(tokens, spec.hidden_size),
             q=self._random(tokens, spec.num_q_heads, spec.head_dim),
-            cos=self._random(tokens, spec.head_dim),
-            sin=self._random(tokens, spec.head_dim),
+            cos=self._random(tokens, spec.rotary_dim),
+            sin=self._random(tokens, spec.rotary_dim),
             slots=numbers,
             positions=numbers,
         )

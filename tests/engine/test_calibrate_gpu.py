@@ -18,14 +18,16 @@ from focus_bench.core.config import EngineConfig
 from focus_bench.core.curve_samples import Point
 from focus_bench.core.errors import CapacityError, UsageError
 from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration
-from focus_bench.core.op_curves import CURVES, STEP_MODES
+from focus_bench.core.op_curves import CURVES, STEP_MODES, curves_of_model
 from focus_bench.core.profile_check import profile_problems
 from focus_bench.engine import (
     calibrate_gpu,
     device_head,
     kernel_rows,
     measured_eviction,
+    measured_finish,
     measured_layers,
+    measured_states,
 )
 from focus_bench.engine.calibrate_gpu import PAGE_SIZE, Scale, measure_operations
 from focus_bench.engine.calibration_grid import PlannedPoint, planned_points
@@ -131,7 +133,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     for module, names in (
         (fused_base, ("rms_norm", "skinny_linear", "qk_norm_rope")),
         (sdar_fused, ("silu_mul",)),
-        (measured_layers, ("rms_norm", "silu_mul")),
+        (measured_layers, ("rms_norm",)),
+        (measured_finish, ("silu_mul",)),
         (kernel_rows, ("paged_attention",)),
         (device_head, ("unmask_head",)),
         (measured_eviction, ("importance_delta", "select", "compact")),
@@ -206,7 +209,7 @@ def test_weights_are_taken_in_turn_until_they_outgrow_the_cache(
 ) -> None:
     down_bytes = WIDE * HIDDEN * 2
     for l2_bytes, layers in ((0, 2), (down_bytes, 4), (10**9, LAYERS)):
-        monkeypatch.setattr(measured_layers, "_l2_bytes", lambda _, size=l2_bytes: size)
+        monkeypatch.setattr(measured_states, "_l2_bytes", lambda _, size=l2_bytes: size)
         timer, _ = sample(model, kernels, "down", 64)
         assert timer.lengths == [layers]
 
@@ -343,7 +346,8 @@ def test_every_curve_is_measured_and_survives_its_file(
     calibration, samples = measure_operations(
         model, timer=timer, seconds=0.0, scale=WHOLE, only=lambda point: point.coarse
     )
-    assert list(calibration.curves) == list(CURVES)
+    assert list(calibration.curves) == list(curves_of_model(None))
+    assert calibration.experts is None
     assert timer.sustained_calls == 1 + calibration.curves["layer_sustained"].num_points
     for name, curve in calibration.curves.items():
         assert curve.axes == CURVES[name].axes

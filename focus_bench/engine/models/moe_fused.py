@@ -38,22 +38,27 @@ class FusedExpertLayers(FusedLayers[MoeModel]):
         weights = self._model.layers[layer].feed_forward
         if isinstance(weights, SwiGLUWeights):
             return add_product(hidden, _gated(normed, weights), weights.down)
-        shared = None
-        if weights.shared is not None:
-            shared = product(_gated(normed, weights.shared), weights.shared.down)
-        return grouped.grouped_experts(
-            normed,
-            grouped.ExpertWeights(gate_up=weights.gate_up, down=weights.down),
-            self.routing(normed, weights, slots),
-            shared=shared,
-            residual=hidden,
-            out=hidden,
-        )
+        return mix(hidden, normed, weights, self.routing(normed, weights, slots))
 
     def routing(self, normed: Tensor, weights: ExpertWeights, slots: Tensor | None) -> Routing:
         """Experts of normed states [T, h], by float32 logits; none for rows of slot -1."""
         logits = functional.linear(normed.float(), weights.router)
         return route(logits, self._router, bias=weights.router_bias, slots=slots)
+
+
+def mix(hidden: Tensor, normed: Tensor, weights: ExpertWeights, routing: Routing) -> Tensor:
+    """`hidden` [T, h], to which the experts' outputs for normed states [T, h] are added."""
+    shared = None
+    if weights.shared is not None:
+        shared = product(_gated(normed, weights.shared), weights.shared.down)
+    return grouped.grouped_experts(
+        normed,
+        grouped.ExpertWeights(gate_up=weights.gate_up, down=weights.down),
+        routing,
+        shared=shared,
+        residual=hidden,
+        out=hidden,
+    )
 
 
 def router_config(spec: ExpertSpec) -> RouterConfig:
