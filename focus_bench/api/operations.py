@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from focus_bench.api.profiles import operations_path, profiles_folder, usable_operations
-from focus_bench.core.calibration import dimensions_of
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import GpuCalibration
@@ -19,14 +18,17 @@ if TYPE_CHECKING:
 
 def operations_for(hardware: Hardware, spec: ModelSpec) -> GpuCalibration | None:
     """The operations to predict `spec` on a GPU from: measured there, if possible of that model;
-    else of that model on another GPU; else any that the package brings. None: nothing was measured.
+    else of that model on another GPU; else any of a model of its kind (GpuCalibration.covers).
+    None: nothing such was measured.
 
     Of equals the newest in the user's cache comes first.
     """
     best: tuple[int, GpuCalibration] | None = None
     for calibration in _all():
+        if not calibration.covers(spec):
+            continue
         same_device = sheet_of_device(calibration.device) == hardware
-        same_model = dict(calibration.dimensions) == dimensions_of(spec)
+        same_model = calibration.is_of(spec)
         rank = 2 * same_device + same_model
         if best is None or rank > best[0]:
             best = (rank, calibration)
@@ -38,7 +40,7 @@ def target_of_engine(engine: "Engine") -> "Target | None":
     from focus_bench.api.prediction import target_of_operations
 
     calibration = usable_operations(operations_path(engine))
-    if calibration is None or dict(calibration.dimensions) != dimensions_of(engine.spec):
+    if calibration is None or not calibration.is_of(engine.spec):
         return None
     return target_of_operations(calibration)
 

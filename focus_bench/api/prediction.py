@@ -119,8 +119,8 @@ class Target:
     def cost_model(
         self, point: PointConfig, workload: Workload, spec: ModelSpec, num_pages: int
     ) -> "CostModel":
-        """The time model of `spec` there, with `num_pages` KV pages. Raises UsageError for a model
-        with experts on a GPU that only its measured operations describe.
+        """The time model of `spec` there, with `num_pages` KV pages; by the data sheet where the
+        operations are of another kind of model. Raises UsageError if there is no data sheet then.
         """
         from focus_bench.sim.calibration import ProfileModel
         from focus_bench.sim.curve_model import StepCapacity
@@ -128,7 +128,7 @@ class Target:
 
         if self.profile is not None:
             return ProfileModel(spec=spec, profile=self.profile)
-        if self.operations is not None and spec.experts is None:
+        if self.operations is not None and self.operations.calibration.covers(spec):
             capacity = StepCapacity(
                 max_rows=min(point.scheduler.batch_size, num_pages),
                 block_length=point.decode.block_length,
@@ -137,8 +137,11 @@ class Target:
             )
             return self.operations.model(spec, capacity, hardware=self.hardware)
         if self.hardware is None:
-            # Experts have no measured curves yet.
-            raise UsageError("--model", spec.name, "a model without experts on this profile")
+            assert self.operations is not None
+            of = self.operations.calibration.model
+            raise UsageError(
+                "--model", spec.name, f"a model with layers as {of} has, on this profile"
+            )
         return RooflineModel(spec=spec, hardware=self.hardware)
 
 

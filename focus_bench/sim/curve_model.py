@@ -12,12 +12,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from focus_bench.core.calibration import dimensions_of
 from focus_bench.core.costs import DecodeShape, IntArray, PrefillShape, StepShape
 from focus_bench.core.errors import UsageError
+from focus_bench.core.expert_load import UNIFORM_LOAD, ExpertLoad, TouchedExperts
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
-from focus_bench.core.op_curves import CURVES, TABLE_TOKENS, GpuCalibration
+from focus_bench.core.op_curves import CURVES, TABLE_TOKENS, GpuCalibration, curves_of_model
 from focus_bench.core.records import StepTiming
 from focus_bench.core.token_buckets import captured_buckets, token_bucket
 from focus_bench.sim.curves import CurveFunction, Tally
@@ -94,7 +94,10 @@ class CurveModel:
     In graphs, tokens are padded to their bucket. Attention is summed over the sequences, each at
     its own queries and keys: a sequence costs its share of a step in which all are like it, and no
     step is shorter than its longest sequence alone. Rows of products beyond one `row_tile` are
-    rounded up to it. `tally` collects what the seconds rest on.
+    rounded up to it. Rows of padding go to no experts. `expert_load`: how tokens spread over them
+    (None: as those that were measured). `tally` collects what the seconds rest on.
+
+    Raises UsageError for a model of a kind whose curves the calibration lacks.
     """
 
     spec: ModelSpec
@@ -104,17 +107,18 @@ class CurveModel:
     corrections: Corrections = NO_CORRECTIONS
     sustains: bool = True
     row_tile: int = 1
+    expert_load: ExpertLoad | None = None
     tally: Tally = field(default_factory=Tally)
     _memo: dict[tuple[str, float, float, float], float] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        if self.spec.experts is not None:
+        if not self.calibration.covers(self.spec):
             raise UsageError(
                 "--gpu",
-                f"operations measured on {self.calibration.device}",
-                f"a data sheet ({self.spec.name} has experts, whose products nothing measured yet)",
+                f"operations of {self.calibration.model} on {self.calibration.device}",
+                f"a data sheet, or operations of a model with layers as {self.spec.name} has",
             )
 
     @property
@@ -125,14 +129,14 @@ class CurveModel:
         to = []
         if self.hardware is not None and self.hardware != sheet_of_device(measured.device):
             to.append(self.hardware.full_name)
-        if dict(measured.dimensions) != dimensions_of(self.spec):
+        if not measured.is_of(self.spec):
             to.append(self.spec.name)
         return f"{label}, efficiencies carried over to {' and '.join(to)}" if to else label
 
     @cached_property
     def _curves(self) -> dict[str, CurveFunction]:
         measured = self.calibration
-        here, there = WorkShape.of(self.spec), _shape_of(measured.dimensions)
+        here, there = WorkShape.of(self.spec, self._load), _shape_of(measured)
         measured_peaks = Peaks(
             flops_per_s=measured.ceilings["gemm_flops_per_s"],
             bytes_per_s=measured.ceilings["copy_bytes_per_s"],
@@ -165,6 +169,17 @@ class CurveModel:
             if name in CURVES
         }
 
+    @property
+    def _load(self) -> TouchedExperts:
+        """The load that is predicted for."""
+        if self.expert_load is not None:
+            return self.expert_load
+        own, measured = self.spec.experts, self.calibration.experts
+        if own is None or measured is None:
+            return UNIFORM_LOAD
+        sizes = [(of.num_experts, of.experts_per_token) for of in (own, measured.spec)]
+        return measured.load if sizes[0] == sizes[1] else UNIFORM_LOAD
+
     @cached_property
     def _layers_ratio(self) -> float:
         """Layers here over layers measured: what launching all of them scales with."""
@@ -183,13 +198,36 @@ class CurveModel:
     def _whole_tiles(self, rows: float) -> float:
         return -(-rows // self.row_tile) * self.row_tile if rows > self.row_tile else rows
 
-    def _products(self, rows: float, projects: int, finishes: int) -> float:
-        """Products and norms of layers, slower on a GPU that has been busy for long."""
+    def _products(self, rows: float, tokens: float, projects: int, finishes: range) -> float:
+        """Products and norms of layers, slower on a GPU that has been busy for long.
+
+        `rows`: `tokens` and their padding; `projects`: how many layers are projected, `finishes`:
+        which ones are finished.
+        """
         rows = self._whole_tiles(rows)
-        seconds = self._rows("project", rows, projects) + self._rows("finish", rows, finishes)
+        seconds = self._rows("project", rows, projects)
+        if self.spec.experts is None:
+            seconds += self._rows("finish", rows, len(finishes))
+        else:
+            dense = len(range(finishes.start, min(finishes.stop, self.spec.num_dense_layers)))
+            seconds += self._rows("dense_finish", rows, dense)
+            seconds += self._expert_finishes(rows, tokens, len(finishes) - dense)
         if not self.sustains or sum(self._busy) < SUSTAINED_AFTER_S:
             return seconds
         return seconds * self._sustained(rows)
+
+    def _expert_finishes(self, rows: float, tokens: float, times: int) -> float:
+        """`times` layers with experts, which are those of `tokens` of the rows."""
+        if rows <= 0 or times <= 0:
+            return 0.0
+        seconds, inside, dense = self._curves["finish"].at_rows(rows)
+        if tokens != rows:
+            of_rows, of_tokens = (
+                self._curves["experts"].at_rows(max(1.0, n))[0] for n in (rows, tokens)
+            )
+            seconds = max(seconds - of_rows + of_tokens, of_tokens)
+        self.tally.add(seconds * times, inside, dense)
+        return seconds * times
 
     @property
     def _busy(self) -> tuple[float, float, float]:
@@ -312,7 +350,7 @@ class CurveModel:
         tokens, layers = float(shape.length.sum()), self.spec.num_layers
         device_s = (
             self._rows("embed_rope", tokens)
-            + self._products(tokens, layers, layers - 1)
+            + self._products(tokens, tokens, layers, range(layers - 1))
             + self._prefill_attention(shape) * (layers - 1)
         )
         launch_s = self._launch("launch_first", tokens) + self._launch("launch_later", tokens)
@@ -345,7 +383,7 @@ class CurveModel:
         rows, in_graph = self._padded(fed)
         prefix = (
             self._rows("embed_rope", rows)
-            + self._products(rows, shallow, 1)
+            + self._products(rows, fed, shallow, range(1))
             + self._attention(shape.fed, shape.first_keys, 1)
         )
         launch = self._launch("replay_first" if in_graph else "launch_first", rows)
@@ -356,7 +394,7 @@ class CurveModel:
             )
             line.read_back(self._rows("host_readback", float(shape.num_rows)))
         rows, in_graph = self._padded(kept)
-        suffix = self._products(rows, layers - shallow, layers - 1) + self._attention(
+        suffix = self._products(rows, kept, layers - shallow, range(1, layers)) + self._attention(
             shape.kept, shape.later_keys, layers - 1
         )
         launch = self._launch("replay_later" if in_graph else "launch_later", rows)
@@ -383,22 +421,25 @@ class CurveModel:
 def missing_curves(calibration: GpuCalibration) -> tuple[str, ...]:
     """Curves that the model needs and a calibration lacks."""
     optional: Iterable[str] = ("attention_ragged", "attention_bound", "layer_sustained")
-    parts = ("qkv", "o", "gate_up", "down", "rms_norm", "qk_norm_rope", "silu_mul")
-    needed = set(CURVES) - set(optional) - set(parts)
+    parts = ("qkv", "o", "gate_up", "down", "rms_norm", "qk_norm_rope", "silu_mul", "route")
+    experts = None if calibration.experts is None else calibration.experts.spec
+    needed = set(curves_of_model(experts)) - set(optional) - set(parts)
     return tuple(sorted(needed - set(calibration.curves)))
 
 
-def _shape_of(dimensions: Mapping[str, int | str]) -> WorkShape:
+def _shape_of(calibration: GpuCalibration) -> WorkShape:
+    dimensions, experts = calibration.dimensions, calibration.experts
     values = {name: int(value) for name, value in dimensions.items() if name != "dtype"}
-    kv = values["num_kv_heads"] * values["head_dim"]
     return WorkShape(
         hidden=values["hidden_size"],
         q=values["num_q_heads"] * values["head_dim"],
-        kv=kv,
-        wide=values["intermediate_size"],
+        kv=values["num_kv_heads"] * values["head_dim"],
+        wide=values["intermediate_size"] if experts is None else experts.dense_width,
         vocabulary=values["vocab_size"],
         layers=values["num_layers"],
         element={"float32": 4}.get(str(dimensions["dtype"]), 2),
+        experts=None if experts is None else experts.spec,
+        load=UNIFORM_LOAD if experts is None else experts.load,
     )
 
 

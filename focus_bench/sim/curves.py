@@ -16,6 +16,7 @@ from focus_bench.sim.op_work import (
     Number,
     Peaks,
     WorkShape,
+    reads_experts,
     roofline_s,
     rows_kernels,
     same_intensity_rows,
@@ -256,8 +257,12 @@ class CurveFunction:
 
     @cached_property
     def is_carried(self) -> bool:
-        """Whether another model or device was measured (and the curve is a device's)."""
+        """Whether another model or device, or another load of experts, was measured (and the curve
+        is a device's).
+        """
         other = self.shape != self.measured_shape or self.peaks != self.measured_peaks
+        if reads_experts(self.name, self.shape):
+            other = other or self.shape.load != self.measured_shape.load
         return other and CURVES[self.name].clock == "device"
 
     def at_rows(self, rows: float) -> tuple[float, float, float]:

@@ -41,8 +41,8 @@ CARRIED_SPREAD = 0.10
 # What products may be rounded up to: the height of a tile, as whole steps show best.
 ROW_TILES = (1, 64, 128)
 _CURVES_OF_PART = {
-    "prefill": ("project", "finish", "attention_prefill"),
-    "prefix": ("project", "finish"),
+    "prefill": ("project", "finish", "dense_finish", "attention_prefill"),
+    "prefix": ("project", "finish", "dense_finish"),
     "eviction": ("importance", "selection", "compaction"),
     "suffix": ("project", "finish"),
     "head": ("head",),
@@ -124,7 +124,9 @@ class GpuProfile:
         """How far whole steps are from the model, and measurements of one operation apart."""
         curves = self.calibration.curves
         spread = {
-            part: float(np.median(np.concatenate([curves[name].spread for name in names])))
+            part: float(
+                np.median(np.concatenate([curves[name].spread for name in names if name in curves]))
+            )
             for part, names in _CURVES_OF_PART.items()
         }
         if self._steps is None:
@@ -189,6 +191,7 @@ class GpuProfile:
 def _measured_spec(calibration: GpuCalibration) -> ModelSpec:
     """A model of the measured dimensions."""
     sizes = {n: int(v) for n, v in calibration.dimensions.items() if n != "dtype"}
+    experts = calibration.experts
     return ModelSpec(
         name=calibration.model,
         num_layers=sizes["num_layers"],
@@ -196,8 +199,9 @@ def _measured_spec(calibration: GpuCalibration) -> ModelSpec:
         num_q_heads=sizes["num_q_heads"],
         num_kv_heads=sizes["num_kv_heads"],
         head_dim=sizes["head_dim"],
-        intermediate_size=sizes["intermediate_size"],
+        intermediate_size=sizes["intermediate_size"] if experts is None else experts.dense_width,
         vocab_size=sizes["vocab_size"],
         mask_token_id=0,
         dtype=str(calibration.dimensions["dtype"]),
+        experts=None if experts is None else experts.spec,
     )

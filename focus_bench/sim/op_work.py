@@ -3,18 +3,24 @@
 A curve's call is one or more kernels; each is bound by its FLOPs or by its bytes. Knows no seconds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from focus_bench.core.expert_load import UNIFORM_LOAD, TouchedExperts
+from focus_bench.core.expert_spec import ROUTER_BYTES, ExpertSpec
 from focus_bench.core.model_spec import DTYPE_BYTES, ModelSpec
 
 FloatArray = npt.NDArray[np.float64]
 Number = float | FloatArray
 
 _MASK_BYTES = 256.0  # what selection reads and writes of one sequence, about
+_PAIR_BYTES = 8  # of a chosen expert: its id and its weight
+# Rows, sixteen an octave, between which those of equal intensity are looked up where experts are
+# read: how many grows with the rows, by no formula that could be solved.
+_ROWS = 2.0 ** np.arange(0.0, 18.0, 1.0 / 16.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +38,23 @@ class Peaks:
 
 @dataclass(frozen=True, kw_only=True)
 class RowsWork:
-    """A kernel over r rows: `flops` * r FLOPs; `fixed_bytes` + `row_bytes` * r bytes."""
+    """A kernel over r rows: `flops` * r FLOPs; `fixed_bytes` + `row_bytes` * r bytes, and
+    `expert_bytes` for each expert that the rows go to.
+    """
 
     flops: float
     fixed_bytes: float
     row_bytes: float
+    expert_bytes: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkShape:
-    """The widths of a model that work depends on."""
+    """The widths of a model that work depends on; `wide`: of dense layers.
+
+    `load` says how many experts rows go to. It is left out of comparisons: only curves whose
+    kernels read experts depend on it (`reads_experts`).
+    """
 
     hidden: int
     q: int
@@ -50,9 +63,11 @@ class WorkShape:
     vocabulary: int
     layers: int
     element: int
+    experts: ExpertSpec | None = None
+    load: TouchedExperts = field(default=UNIFORM_LOAD, compare=False)
 
     @classmethod
-    def of(cls, spec: ModelSpec) -> "WorkShape":
+    def of(cls, spec: ModelSpec, load: TouchedExperts = UNIFORM_LOAD) -> "WorkShape":
         """Of a model, in its number format."""
         return cls(
             hidden=spec.hidden_size,
@@ -62,7 +77,19 @@ class WorkShape:
             vocabulary=spec.vocab_size,
             layers=spec.num_layers,
             element=DTYPE_BYTES[spec.dtype],
+            experts=spec.experts,
+            load=load,
         )
+
+    def touched(self, rows: Number) -> Number:
+        """Experts of a layer that rows go to."""
+        experts = self.experts
+        if experts is None:
+            return 0.0
+        if np.ndim(rows) == 0:
+            return self.load.expected_touched(experts, float(rows))
+        each = [self.load.expected_touched(experts, float(r)) for r in np.ravel(rows)]
+        return np.array(each).reshape(np.shape(rows))
 
 
 @lru_cache(maxsize=256)
@@ -94,10 +121,61 @@ def rows_kernels(name: str, shape: WorkShape) -> tuple[RowsWork, ...]:
         "silu_mul": (silu,),
         "project": (norm, qkv, rope),
         "finish": (o, norm, gate_up, silu, down),
+        "dense_finish": (o, norm, gate_up, silu, down),
         "embed_rope": (moves(2 * h),),
         "head": (norm, product(h, shape.vocabulary)),
     }
+    if shape.experts is not None:
+        route, mix = _expert_kernels(shape, shape.experts)
+        kernels |= {"route": route, "experts": mix, "finish": (o, norm, *route, *mix)}
     return kernels.get(name, ())
+
+
+def _expert_kernels(
+    shape: WorkShape, experts: ExpertSpec
+) -> tuple[tuple[RowsWork, ...], tuple[RowsWork, ...]]:
+    """Router and choice; shared expert, sort, grouped products, and the sum of their outputs."""
+    h, e, each, wide = shape.hidden, shape.element, experts.experts_per_token, experts.expert_size
+    scores, pairs = ROUTER_BYTES * experts.num_experts, float(_PAIR_BYTES * each)
+
+    def grouped(weight: int, moved: int) -> RowsWork:
+        return RowsWork(
+            flops=2.0 * each * weight,
+            fixed_bytes=0.0,
+            row_bytes=float(e * moved),
+            expert_bytes=float(e * weight),
+        )
+
+    def shared(weight: int, moved: int) -> RowsWork:
+        return RowsWork(
+            flops=2.0 * weight, fixed_bytes=float(e * weight), row_bytes=float(e * moved)
+        )
+
+    route = (
+        RowsWork(
+            flops=2.0 * h * experts.num_experts,
+            fixed_bytes=float(ROUTER_BYTES * experts.router_params(h)),
+            row_bytes=float(e * h + scores),
+        ),
+        RowsWork(flops=0.0, fixed_bytes=0.0, row_bytes=scores + pairs),
+    )
+    mix: tuple[RowsWork, ...] = (
+        RowsWork(flops=0.0, fixed_bytes=0.0, row_bytes=pairs),
+        grouped(2 * h * wide, h + each * wide),
+        grouped(h * wide, each * (wide + h)),
+        RowsWork(flops=0.0, fixed_bytes=0.0, row_bytes=float(e * (each + 2) * h)),
+    )
+    size = experts.shared_size
+    if size:
+        own = (shared(2 * h * size, h + 2 * size), shared(h * size, size + h))
+        silu = RowsWork(flops=0.0, fixed_bytes=0.0, row_bytes=float(3 * e * size))
+        mix = (own[0], silu, own[1], *mix)
+    return route, mix
+
+
+def reads_experts(name: str, shape: WorkShape) -> bool:
+    """Whether a curve's time depends on how many experts its rows go to."""
+    return any(kernel.expert_bytes for kernel in rows_kernels(name, shape))
 
 
 def roofline_s(
@@ -111,9 +189,13 @@ def roofline_s(
     if kernels:
         rows = coordinates[0]
         total: Number = 0.0
+        touched = shape.touched(rows) if reads_experts(name, shape) else 0.0
         for kernel in kernels:
             flops_s = rows * (kernel.flops / peaks.flops_per_s)
-            bytes_s = (kernel.fixed_bytes + rows * kernel.row_bytes) / peaks.bytes_per_s
+            num_bytes = kernel.fixed_bytes + rows * kernel.row_bytes
+            if kernel.expert_bytes:
+                num_bytes = num_bytes + touched * kernel.expert_bytes
+            bytes_s = num_bytes / peaks.bytes_per_s
             total = total + np.maximum(flops_s, bytes_s)
         return total
     work = _sequence_work(name, shape, coordinates)
@@ -172,12 +254,23 @@ def same_intensity_rows(
     flops, fixed, per_row = _summed(rows_kernels(name, shape))
     if flops == 0.0:
         return rows
+    if reads_experts(name, shape) or reads_experts(name, on_shape):
+        wanted = _intensity(name, shape, rows) * (on_peaks.ridge / peaks.ridge)
+        return np.interp(wanted, _intensity(name, on_shape, _ROWS), _ROWS, right=np.inf)
     intensity = flops * rows / (fixed + per_row * rows) * (on_peaks.ridge / peaks.ridge)
     flops, fixed, per_row = _summed(rows_kernels(name, on_shape))
     slack = np.maximum(flops - intensity * per_row, 0.0)
     with np.errstate(divide="ignore"):
         found: FloatArray = np.divide(intensity * fixed, slack)
     return found
+
+
+def _intensity(name: str, shape: WorkShape, rows: Number) -> Number:
+    """FLOPs a byte of a curve over rows."""
+    kernels = rows_kernels(name, shape)
+    flops, fixed, per_row = _summed(kernels)
+    experts = sum(kernel.expert_bytes for kernel in kernels) * shape.touched(rows)
+    return flops * rows / (fixed + per_row * rows + experts)
 
 
 def _summed(kernels: tuple[RowsWork, ...]) -> tuple[float, float, float]:

@@ -19,7 +19,7 @@ from focus_bench.core.config import (
 from focus_bench.core.gpu_profile_file import save_gpu_calibration
 from focus_bench.core.intervals import intervals_in
 from focus_bench.core.model_spec import PRESETS
-from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, OpCurve
+from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, OpCurve, curves_of_model
 from focus_bench.core.workload import Provenance, RequestSpec, Workload
 from focus_bench.report.folder import load_folder
 
@@ -77,7 +77,7 @@ def calibration() -> GpuCalibration:
         dimensions=dimensions_of(SPEC),
         kernel_revision="0",
         duration_s=1.0,
-        curves={name: curve(name) for name in CURVES},
+        curves={name: curve(name) for name in curves_of_model(None)},
         ceilings={"copy_bytes_per_s": 4e12, "gemm_flops_per_s": 7e14},
         steps=dict.fromkeys(STEP_MODES, none),
     )
@@ -145,7 +145,7 @@ def test_a_gpu_is_predicted_from_what_was_measured_there_else_from_another(
         if name == "output_throughput"
     ]
     assert widths[1] > widths[0]
-    # A model with experts has no curves: its roofline, and it says so.
+    # No model with experts was measured: its roofline, and it says so.
     experts = make_point(engine=EngineConfig(model="llada2-mini", load_format="dummy"))
     notes = own.predict(experts, make_workload(2)).notes
     assert any("uncalibrated datasheet roofline" in note for note in notes)

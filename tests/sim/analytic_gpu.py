@@ -21,8 +21,16 @@ from focus_bench.core.calibration import (
 )
 from focus_bench.core.config import SchedulerConfig
 from focus_bench.core.costs import StepShape
+from focus_bench.core.expert_load import UNIFORM_LOAD, MeasuredLoad, TouchedExperts
+from focus_bench.core.expert_spec import ExpertSpec
 from focus_bench.core.model_spec import ModelSpec
-from focus_bench.core.op_curves import CURVES, GpuCalibration, OpCurve
+from focus_bench.core.op_curves import (
+    CURVES,
+    GpuCalibration,
+    MeasuredExperts,
+    OpCurve,
+    curves_of_model,
+)
 from focus_bench.core.records import StepTiming
 from focus_bench.core.token_buckets import captured_buckets, token_bucket
 from focus_bench.engine.calibration_grid import PlannedPoint
@@ -33,7 +41,9 @@ PROCESSORS = 132
 
 @dataclass(kw_only=True)
 class AnalyticGpu:
-    """`noise` and `run_noise`: standard deviations of a step's time and of a run's, over them."""
+    """`noise` and `run_noise`: standard deviations of a step's time and of a run's, over them;
+    `load`: how tokens spread over experts.
+    """
 
     spec: ModelSpec
     flops_per_s: float = 9.0e14
@@ -44,6 +54,7 @@ class AnalyticGpu:
     seed: int = 0
     cuda_graphs: str = "auto"
     capacity: int = 0
+    load: TouchedExperts = UNIFORM_LOAD
     label: str = "analytic"
 
     def __post_init__(self) -> None:
@@ -63,14 +74,37 @@ class AnalyticGpu:
     def move(self, num_bytes: float) -> float:
         return num_bytes / (0.75 * self.bytes_per_s) + 1.8e-6
 
+    def route(self, rows: float) -> float:
+        assert self.spec.experts is not None
+        return 2.0 * self.product(rows, self.spec.hidden_size, self.spec.experts.num_experts)
+
+    def mix(self, experts: ExpertSpec, rows: float) -> float:
+        """Touched experts are read, each with its share of the rows in tiles of 16."""
+        touched = max(1e-9, self.load.expected_touched(experts, rows))
+        each = rows * experts.experts_per_token / touched
+        tiled = touched * 16.0 * max(1.0, each / 16.0)
+        weight = 3.0 * self.spec.hidden_size * experts.expert_size
+        memory = 2.0 * touched * weight / (0.7 * self.bytes_per_s)
+        compute = 2.0 * tiled * weight / (0.5 * self.flops_per_s)
+        moved = self.move(4.0 * rows * (experts.experts_per_token + 2) * self.spec.hidden_size)
+        shared = 0.0
+        if experts.shared_size:
+            shared = self.product(rows, self.spec.hidden_size, 3 * experts.shared_size)
+        return (memory**4 + compute**4) ** 0.25 + moved + shared + 8e-6
+
     def op(self, name: str, *at: float) -> float:
         s = self.spec
         h, q, kv, wide = s.hidden_size, s.q_size, s.kv_size, s.intermediate_size
         if name == "project":
             return sum(self.op(n, *at) for n in ("rms_norm", "qkv", "qk_norm_rope"))
-        if name == "finish":
+        if name == "finish" and s.experts is not None:
+            return sum(self.op(n, *at) for n in ("o", "rms_norm", "route", "experts"))
+        if name in ("finish", "dense_finish"):
             names = ("o", "rms_norm", "gate_up", "silu_mul", "down")
             return sum(self.op(n, *at) for n in names)
+        if name in ("route", "experts"):
+            assert s.experts is not None
+            return self.route(*at) if name == "route" else self.mix(s.experts, *at)
         if name == "layer_sustained":
             return self.op("project", *at) + self.op("finish", *at)
         if name in ("attention_decode", "attention_bound"):
@@ -128,6 +162,17 @@ class AnalyticGpu:
         captured = captured_buckets(self.cuda_graphs, self.capacity)
         return (bucket, True) if bucket in captured else (tokens, False)
 
+    def finishes(self, layers: range, rows: float, tokens: float) -> float:
+        """Layers of which those with experts route nothing of the rows beyond the tokens."""
+        s, seconds = self.spec, 0.0
+        for layer in layers:
+            if s.experts is None or layer < s.num_dense_layers:
+                seconds += self.op("finish" if s.experts is None else "dense_finish", rows)
+            else:
+                seconds += self.op("finish", rows)
+                seconds += self.op("experts", tokens) - self.op("experts", rows)
+        return seconds
+
     def step_timing(self, shape: StepShape) -> StepTiming:
         layers = self.spec.num_layers
         parts = dict.fromkeys(TIMED_PARTS, 0.0)
@@ -139,7 +184,8 @@ class AnalyticGpu:
             tokens = float(prefill.length.sum())
             attention = self.attention(prefill.length, prefill.start + 0.5 * prefill.length)
             parts["prefill"] = self.op("embed_rope", tokens) + layers * self.op("project", tokens)
-            parts["prefill"] += (layers - 1) * (self.op("finish", tokens) + attention)
+            parts["prefill"] += (layers - 1) * attention
+            parts["prefill"] += self.finishes(range(layers - 1), tokens, tokens)
             launches = self.op("launch_first", 1) + self.op("launch_later", 1)
             parts["prefill"] = max(parts["prefill"], launches)
         graph = False
@@ -147,7 +193,8 @@ class AnalyticGpu:
             n = len(f.fed)
             rows, graph = self._stage(int(f.fed.sum()))
             first = self.op("embed_rope", rows) + 2 * self.op("project", rows)
-            first += self.op("finish", rows) + self.attention(f.fed, f.first_keys)
+            first += self.finishes(range(1), rows, float(f.fed.sum()))
+            first += self.attention(f.fed, f.first_keys)
             host = self.op("replay_first" if graph else "launch_first", rows)
             now = max(first, host)
             parts["prefix"] = now
@@ -163,10 +210,10 @@ class AnalyticGpu:
                 parts["eviction"], now = end - now, end
                 host = max(host, now) + self.op("host_readback", n)
             rows, replayed = self._stage(int(f.kept.sum()))
-            later = (layers - 2) * self.op("project", rows) + (layers - 1) * (
-                self.op("finish", rows)
-                + (self.attention(f.kept, f.later_keys) if f.kept.any() else 0.0)
-            )
+            later = (layers - 2) * self.op("project", rows)
+            later += self.finishes(range(1, layers), rows, float(f.kept.sum()))
+            if f.kept.any():
+                later += (layers - 1) * self.attention(f.kept, f.later_keys)
             start = max(now, host)
             host += self.op("replay_later" if replayed else "launch_later", rows)
             end = max(start + later, host)
@@ -240,7 +287,8 @@ def calibrate(gpu: AnalyticGpu, *, most_rows: float = 8192.0) -> GpuCalibration:
     """The calibration that a measurement of this GPU would give, of no more than `most_rows`."""
     axes = AXES | {"rows": tuple(r for r in AXES["rows"] if r <= most_rows)}
     own = {"attention_prefill": PREFILL_AXES, "attention_ragged": RAGGED_AXES}
-    curves = {name: measured_curve(gpu, name, axes | own.get(name, {})) for name in CURVES}
+    names = curves_of_model(gpu.spec.experts)
+    curves = {name: measured_curve(gpu, name, axes | own.get(name, {})) for name in names}
     return GpuCalibration(
         device="NVIDIA H200",
         date="2026-01-02",
@@ -255,7 +303,21 @@ def calibrate(gpu: AnalyticGpu, *, most_rows: float = 8192.0) -> GpuCalibration:
             "gemm_flops_per_s": 0.8 * gpu.flops_per_s,
         },
         steps={},
+        experts=measured_experts(gpu, axes["rows"]),
     )
+
+
+def measured_experts(gpu: AnalyticGpu, rows: Sequence[float]) -> MeasuredExperts | None:
+    """What counting at these rows would give."""
+    experts = gpu.spec.experts
+    if experts is None:
+        return None
+    load = MeasuredLoad(
+        rows=tuple(int(n) for n in rows),
+        touched=tuple(gpu.load.expected_touched(experts, n) for n in rows),
+        largest_share=tuple(1.0 / experts.experts_per_token for _ in rows),
+    )
+    return MeasuredExperts(spec=experts, dense_width=gpu.spec.intermediate_size, load=load)
 
 
 def calibrate_at(gpu: AnalyticGpu, planned: Sequence[PlannedPoint]) -> GpuCalibration:

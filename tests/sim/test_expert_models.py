@@ -86,11 +86,23 @@ def test_profiles_are_not_carried_over_to_other_models_with_experts() -> None:
             ProfileModel(spec=MINI, profile=profile_of(PRESETS[measured]))
 
 
-def test_measured_operations_do_not_know_experts() -> None:
-    calibration, capacity = make_calibration(), StepCapacity(max_rows=8, block_length=32)
-    CurveModel(spec=PRESETS["sdar-4b"], calibration=calibration, capacity=capacity)
-    with pytest.raises(UsageError, match=r"--gpu: 'operations measured on NVIDIA H200'.*llada2"):
-        CurveModel(spec=MINI, calibration=calibration, capacity=capacity)
+def test_operations_are_not_carried_over_to_other_kinds_of_models() -> None:
+    """Dense, mixed, or all layers with experts."""
+    dense, mixed, experts = (
+        make_calibration(spec=PRESETS[name]) for name in ("sdar-8b", "llada2-mini", "sdar-30b-a3b")
+    )
+    capacity = StepCapacity(max_rows=8, block_length=32)
+    for calibration, names in (
+        (dense, ("sdar-4b",)),
+        (mixed, ("llada2-mini", "llada2-flash", "sdar-30b-a3b")),
+        (experts, ("sdar-30b-a3b",)),
+    ):
+        for name in names:
+            CurveModel(spec=PRESETS[name], calibration=calibration, capacity=capacity)
+    for calibration, name in ((dense, "llada2-mini"), (mixed, "sdar-4b"), (experts, "llada2-mini")):
+        said = f"--gpu: 'operations of {calibration.model} on NVIDIA H200'.*layers as {name} has"
+        with pytest.raises(UsageError, match=said):
+            CurveModel(spec=PRESETS[name], calibration=calibration, capacity=capacity)
 
 
 def test_time_of_products_scales_with_the_channels_of_one_token() -> None:
