@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from focus_bench.core.op_curves import GpuCalibration, OpCurve
+from focus_bench.core.op_curves import GpuCalibration, MeasuredExperts, OpCurve
 from focus_bench.report.formats import number, seconds, share
 from focus_bench.report.layout import FittedTable, column
 
@@ -29,7 +29,22 @@ def describe_operations(calibration: GpuCalibration) -> RenderableType:
         f"{number(ceilings['gemm_flops_per_s'])}FLOP/s; steps: "
         + ", ".join(f"{steps.num_steps} {mode}" for mode, steps in calibration.steps.items()),
     )
+    experts = calibration.experts
+    if experts is not None:
+        lines = (*lines, _load(experts))
     return Group(*(Text(line) for line in lines), Text(), _table(calibration))
+
+
+def _load(experts: MeasuredExperts) -> str:
+    """How the tokens that were measured spread, at three numbers of them."""
+    load, spec = experts.load, experts.spec
+    places = sorted({0, len(load.rows) // 2, len(load.rows) - 1})
+    counted = ", ".join(
+        f"{number(load.touched[i])} by {load.rows[i]} rows (the busiest has "
+        f"{share(load.largest_share[i])})"
+        for i in places
+    )
+    return f"experts: {spec.experts_per_token} of {spec.num_experts} a token; touched {counted}"
 
 
 def _table(calibration: GpuCalibration) -> FittedTable:

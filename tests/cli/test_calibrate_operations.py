@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_calibration_cases import make_calibration, with_curve
+from gpu_calibration_cases import MINI, make_calibration, with_curve
 
 from focus_bench.api.engine import Engine
 from focus_bench.api.profiles import (
@@ -46,6 +46,23 @@ def test_a_good_profile_is_summed_up(profile: Path, capsys: pytest.CaptureFixtur
     assert "copy 4.24TB/s, products 745TFLOP/s; steps: 2 eager, 2 graph" in out
     line = next(line for line in out.splitlines() if line.startswith("attention_prefill"))
     assert line.split()[1:5] == ["sequences,", "queries,", "history", "27"]
+
+
+def test_a_good_profile_of_a_model_with_experts(
+    profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibration = make_calibration(spec=MINI)
+    save_gpu_calibration(calibration, profile)
+    code, out, err = check(profile, capsys)
+    assert (code, err) == (0, [])
+    assert "experts: 8 of 256 a token; touched 8 by 1 rows (the busiest has 12.5 %)" in out
+    assert {"route", "experts", "dense_finish"} <= {
+        line.split()[0] for line in out.split("\n") if line
+    }
+    save_gpu_calibration(with_curve(calibration, "experts", held_out_p50=0.5), profile)
+    code, _, err = check(profile, capsys)
+    assert (code, len(err)) == (2, 1)
+    assert "experts held_out_p50: 0.5; its own points say" in err[0]
 
 
 def test_every_problem_is_a_line_and_the_code_is_2(

@@ -16,10 +16,18 @@ from focus_bench.core.config import (
     PointConfig,
     SchedulerConfig,
 )
+from focus_bench.core.expert_load import UNIFORM_LOAD, MeasuredLoad
 from focus_bench.core.gpu_profile_file import save_gpu_calibration
 from focus_bench.core.intervals import intervals_in
-from focus_bench.core.model_spec import PRESETS
-from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, OpCurve, curves_of_model
+from focus_bench.core.model_spec import PRESETS, ModelSpec
+from focus_bench.core.op_curves import (
+    CURVES,
+    STEP_MODES,
+    GpuCalibration,
+    MeasuredExperts,
+    OpCurve,
+    curves_of_model,
+)
 from focus_bench.core.workload import Provenance, RequestSpec, Workload
 from focus_bench.report.folder import load_folder
 
@@ -56,16 +64,15 @@ def curve(name: str) -> OpCurve:
     )
 
 
-@pytest.fixture
-def calibration() -> GpuCalibration:
-    """Of SDAR-8B on an H200, without whole steps."""
+def calibration_of(spec: ModelSpec) -> GpuCalibration:
+    """Of a model on an H200, without whole steps."""
     none = CalibrationSamples(
         device="NVIDIA H200",
         kind="gpu",
         date="2026-01-02",
         settings={},
-        model=SPEC.name,
-        dimensions=dimensions_of(SPEC),
+        model=spec.name,
+        dimensions=dimensions_of(spec),
         counts={name: np.zeros(0, dtype=np.int64) for name in COUNT_NAMES},
         seconds={part: np.zeros(0) for part in TIMED_PARTS},
     )
@@ -73,14 +80,31 @@ def calibration() -> GpuCalibration:
         device="NVIDIA H200",
         date="2026-01-02",
         settings={"page_size": "64"},
-        model=SPEC.name,
-        dimensions=dimensions_of(SPEC),
+        model=spec.name,
+        dimensions=dimensions_of(spec),
         kernel_revision="0",
         duration_s=1.0,
-        curves={name: curve(name) for name in curves_of_model(None)},
+        curves={name: curve(name) for name in curves_of_model(spec.experts)},
         ceilings={"copy_bytes_per_s": 4e12, "gemm_flops_per_s": 7e14},
         steps=dict.fromkeys(STEP_MODES, none),
+        experts=experts_of(spec),
     )
+
+
+def experts_of(spec: ModelSpec) -> MeasuredExperts | None:
+    """Counted at the rows of the curves."""
+    if spec.experts is None:
+        return None
+    rows = VALUES["rows"]
+    touched = tuple(UNIFORM_LOAD.expected_touched(spec.experts, n) for n in rows)
+    load = MeasuredLoad(rows=rows, touched=touched, largest_share=(0.1,) * len(rows))
+    return MeasuredExperts(spec=spec.experts, dense_width=spec.intermediate_size, load=load)
+
+
+@pytest.fixture
+def calibration() -> GpuCalibration:
+    """Of SDAR-8B."""
+    return calibration_of(SPEC)
 
 
 def make_point(**changes: object) -> PointConfig:
@@ -120,6 +144,29 @@ def test_simulate_takes_a_profile_of_operations(
     assert main([*flags, "--gpu", str(file), "--output-dir", str(tmp_path / "again")]) == 0
     again = load_folder(tmp_path / "again").results
     assert [r.metrics for r in again] == [r.metrics for r in results]
+
+
+@pytest.mark.parametrize("name", ["llada2-mini", "sdar-30b-a3b"])
+def test_simulate_takes_a_profile_of_a_model_with_experts(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    file = tmp_path / "ours.json"
+    save_gpu_calibration(calibration_of(PRESETS[name]), file)
+    flags = ["simulate", "--model", name, "--dataset", "synthetic", "--num-prompts", "6"]
+    flags += ["--max-new-tokens", "16", "--batch-size", "4", "--policy", "baseline,focus"]
+    assert main([*flags, "--profile", str(file), "--output-dir", str(tmp_path / "out")]) == 0
+    assert f"calibrated on NVIDIA H200 (2026-01-02, {name})" in capsys.readouterr().out
+    results = load_folder(tmp_path / "out").results
+    assert [r.settings["domain"] for r in results] == ["interpolated"] * 2
+    for result in results:
+        assert intervals_in(result.settings)["e2e_p99_s"].low > 0.0
+    # The same from the cache; a dense model has the data sheet's costs there.
+    profiles_folder().mkdir(parents=True)
+    file.rename(profiles_folder() / "h200_operations.json")
+    assert main([*flags, "--gpu", "h200", "--output-dir", str(tmp_path / "again")]) == 0
+    again = load_folder(tmp_path / "again").results
+    assert [r.metrics for r in again] == [r.metrics for r in results]
+    assert find_target("h200", make_point().engine).operations is None
 
 
 def test_a_gpu_is_predicted_from_what_was_measured_there_else_from_another(
