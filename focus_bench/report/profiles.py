@@ -19,6 +19,7 @@ def describe_operations(calibration: GpuCalibration) -> RenderableType:
     """
     settings = calibration.settings
     ceilings = calibration.ceilings
+    experts = calibration.experts
     lines = (
         f"{calibration.device}, driver {settings.get('driver', '-')}: {calibration.model} "
         f"({calibration.dimensions['dtype']}), {calibration.date}, "
@@ -28,10 +29,8 @@ def describe_operations(calibration: GpuCalibration) -> RenderableType:
         f"copy {number(ceilings['copy_bytes_per_s'])}B/s, products "
         f"{number(ceilings['gemm_flops_per_s'])}FLOP/s; steps: "
         + ", ".join(f"{steps.num_steps} {mode}" for mode, steps in calibration.steps.items()),
+        *(() if experts is None else (_load(experts),)),
     )
-    experts = calibration.experts
-    if experts is not None:
-        lines = (*lines, _load(experts))
     return Group(*(Text(line) for line in lines), Text(), _table(calibration))
 
 
