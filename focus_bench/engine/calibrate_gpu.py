@@ -7,7 +7,7 @@ import datetime
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -122,7 +122,9 @@ class _Operations:
     def __init__(self, model: BlockDiffusionModel, timer: OpTimer, scale: Scale, seed: int) -> None:
         spec, self._timer = model.spec, timer
         budget = memory_budget_bytes(model.device, _MEMORY_SHARE)
-        attention_spec = replace(spec, num_layers=min(_ATTENTION_LAYERS, spec.num_layers))
+        # (Keys and values do not depend on the feed-forward.)
+        layers = min(_ATTENTION_LAYERS, spec.num_layers)
+        attention_spec = spec.replace(num_layers=layers, experts=None)
         left = budget - spec.kv_bytes_per_token * scale.rows
         tokens = min(scale.cache_tokens, left // attention_spec.kv_bytes_per_token)
         if tokens < scale.rows:

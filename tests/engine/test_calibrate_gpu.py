@@ -4,15 +4,14 @@ The procedure runs whole on a CPU; tests/gpu runs it with the real ones.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from calibration_fakes import FakeTimer, Kernels, Products, replace_launchers
 
 from focus_bench.core.config import EngineConfig
 from focus_bench.core.curve_samples import Point
@@ -20,105 +19,17 @@ from focus_bench.core.errors import CapacityError, UsageError
 from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration
 from focus_bench.core.op_curves import CURVES, STEP_MODES, curves_of_model
 from focus_bench.core.profile_check import profile_problems
-from focus_bench.engine import (
-    calibrate_gpu,
-    device_head,
-    kernel_rows,
-    measured_eviction,
-    measured_finish,
-    measured_layers,
-    measured_states,
-)
+from focus_bench.engine import calibrate_gpu, measured_states
 from focus_bench.engine.calibrate_gpu import PAGE_SIZE, Scale, measure_operations
 from focus_bench.engine.calibration_grid import PlannedPoint, planned_points
 from focus_bench.engine.gpu_facts import driver_version, kernel_revision
-from focus_bench.engine.models import fused_base, sdar_fused
+from focus_bench.engine.models import fused_base
 from focus_bench.engine.models.base import BlockDiffusionModel
-from focus_bench.engine.op_timer import Call
 from focus_bench.engine.weights import load_model
 
 SCALE = Scale(rows=256, cache_tokens=1024, copy_bytes=4096, gemm_rows=16, batches=(1, 2))
 WHOLE = replace(SCALE, cache_tokens=8192)  # room for a point of every curve
 LAYERS, HIDDEN, Q, KV, WIDE = 8, 256, 256, 64, 768  # of dummy-tiny
-
-
-class Kernels:
-    """Stand-ins for the launchers: log name and shapes, give tensors of the right shape."""
-
-    def __init__(self) -> None:
-        self.log: list[tuple[Any, ...]] = []
-
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        self.log.append(("rms_norm", *x.shape))
-        return x
-
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        self.log.append(("silu_mul", *gate_up.shape))
-        return gate_up[:, : gate_up.shape[1] // 2]
-
-    def skinny_linear(self, x: Tensor, weight: Tensor, **of: Any) -> Tensor:
-        self.log.append(("skinny_linear", len(x), *weight.shape))
-        return of["residual"] if of else x.new_zeros((len(x), len(weight)))
-
-    def qk_norm_rope(self, qkv: Tensor, norm: Tensor, cos: Tensor, *_: Any, **__: Any) -> Tensor:
-        self.log.append(("qk_norm_rope", *qkv.shape))
-        assert len(cos) == len(qkv)
-        return qkv.new_zeros((len(qkv), Q // norm.shape[1], norm.shape[1]))
-
-    def paged_attention(self, q: Tensor, keys: Tensor, values: Tensor, layout: Any) -> Tensor:
-        self.log.append(("attention", layout, q, keys))
-        return q.flatten(1)
-
-    def unmask_head(self, hidden: Tensor, weight: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
-        self.log.append(("unmask_head", len(hidden), *weight.shape))
-        return torch.zeros(len(hidden), dtype=torch.int32), torch.zeros(len(hidden))
-
-    def importance_delta(self, q0: Tensor, *_: Any, out: Tensor) -> Tensor:
-        self.log.append(("importance", *q0.shape, _[-1]))
-        return out
-
-    def select(self, inputs: Any, outputs: Any, *, mode: str) -> None:
-        self.log.append(("select", *inputs.fed.shape, mode))
-
-    def compact(self, kept: Tensor, fed: Tensor, *_: Any) -> None:
-        self.log.append(("compact", len(fed), int(fed.sum()), int(kept.sum())))
-
-    @property
-    def names(self) -> list[str]:
-        return [entry[0] for entry in self.log]
-
-
-@dataclass
-class FakeTimer:
-    """Calls everything once and says how long it would like it to have taken."""
-
-    kernels: Kernels
-    device_calls: int = 0
-    host_calls: int = 0
-    sustained_calls: int = 0
-    num_captured: int = 0
-    lengths: list[int] = field(default_factory=list)
-
-    def device_s(self, calls: Sequence[Call]) -> list[float]:
-        self.device_calls += 1
-        self.lengths.append(len(calls))
-        for call in calls:
-            call()
-        return [2e-5, 3e-5, 4e-5]
-
-    def sustained_s(self, calls: Sequence[Call]) -> list[float]:
-        self.sustained_calls += 1
-        calls[0]()
-        return [5e-5]
-
-    def host_s(self, call: Call) -> list[float]:
-        self.host_calls += 1
-        call()
-        return [1e-4, 1e-4]
-
-    def captured(self, call: Call) -> Call:
-        self.num_captured += 1
-        return call
 
 
 @pytest.fixture(scope="module")
@@ -129,36 +40,7 @@ def model() -> BlockDiffusionModel:
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
-    fakes = Kernels()
-    for module, names in (
-        (fused_base, ("rms_norm", "skinny_linear", "qk_norm_rope")),
-        (sdar_fused, ("silu_mul",)),
-        (measured_layers, ("rms_norm",)),
-        (measured_finish, ("silu_mul",)),
-        (kernel_rows, ("paged_attention",)),
-        (device_head, ("unmask_head",)),
-        (measured_eviction, ("importance_delta", "select", "compact")),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, getattr(fakes, name))
-    return fakes
-
-
-class Products(TorchDispatchMode):
-    """Shapes of the matrix products that PyTorch does itself: rows, inner, outer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shapes: list[tuple[int, int, int]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        if name in {"mm", "linear"}:
-            self.shapes.append((*args[0].shape, result.shape[1]))
-        elif name in {"addmm", "addmm_"}:
-            self.shapes.append((*args[1].shape, result.shape[1]))
-        return result
+    return replace_launchers(monkeypatch)
 
 
 def operations(model: BlockDiffusionModel, timer: FakeTimer) -> calibrate_gpu._Operations:

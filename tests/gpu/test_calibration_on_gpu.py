@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from focus_bench.core.curve_samples import Sample
+from focus_bench.core.expert_spec import ExpertSpec
 from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import STEP_MODES, GpuCalibration, curves_of_model
@@ -29,15 +30,33 @@ SPEC = ModelSpec(
     mask_token_id=8191,
     dtype="bfloat16",
 )
+# A dense layer, then experts; half of each head is rotated.
+EXPERTS = SPEC.replace(
+    name="wide-llada2",
+    family="llada2",
+    rotary_share=0.5,
+    experts=ExpertSpec(
+        num_experts=64,
+        experts_per_token=8,
+        expert_size=512,
+        shared_size=512,
+        num_dense_layers=1,
+        router="sigmoid",
+        has_router_bias=True,
+        num_groups=8,
+        num_kept_groups=4,
+        routed_scale=2.5,
+    ),
+)
 
 
-@pytest.fixture(scope="module")
-def calibrated() -> tuple[GpuCalibration, list[Sample]]:
+@pytest.fixture(scope="module", params=[SPEC, EXPERTS], ids=lambda spec: spec.name)
+def calibrated(request: pytest.FixtureRequest) -> tuple[GpuCalibration, list[Sample]]:
     from focus_bench.engine.calibrate_gpu import Scale, measure_operations
     from focus_bench.engine.op_timer import GraphTimer
     from focus_bench.engine.weights import dummy_model
 
-    model = dummy_model(SPEC, seed=0, device=torch.device("cuda"))
+    model = dummy_model(request.param, seed=0, device=torch.device("cuda"))
     scale = Scale(rows=2048, cache_tokens=1 << 16, gemm_rows=2048, batches=(1, 4))
     return measure_operations(model, timer=GraphTimer(), seconds=0.0, scale=scale)
 
@@ -46,7 +65,9 @@ def test_every_curve_and_every_mode_is_there(
     calibrated: tuple[GpuCalibration, list[Sample]], tmp_path: Path
 ) -> None:
     calibration, samples = calibrated
-    assert list(calibration.curves) == list(curves_of_model(None))
+    experts = calibration.experts
+    spec = None if experts is None else experts.spec
+    assert list(calibration.curves) == list(curves_of_model(spec))
     assert {sample.curve for sample in samples} == set(calibration.curves)
     assert all(sample.seconds > 0 for sample in samples)
     assert {mode: calibration.steps[mode].kind for mode in STEP_MODES} == dict.fromkeys(
@@ -61,7 +82,7 @@ def test_every_curve_and_every_mode_is_there(
 
 
 def test_times_follow_the_work(calibrated: tuple[GpuCalibration, list[Sample]]) -> None:
-    curves = calibrated[0].curves
+    curves, experts = calibrated[0].curves, calibrated[0].experts
     for name in ("finish", "gate_up", "head", "silu_mul", "layer_sustained"):
         assert curves[name].seconds[-1] > curves[name].seconds[0]
     # What lies in sequence takes about what its parts take.
@@ -70,10 +91,27 @@ def test_times_follow_the_work(calibrated: tuple[GpuCalibration, list[Sample]]) 
         curve = curves[name]
         return float(curve.seconds[curve.axis("rows") == 2048][0])
 
-    parts = sum(at_2048(name) for name in ("o", "gate_up", "down", "silu_mul", "rms_norm"))
-    assert 0.5 < at_2048("finish") / parts < 2.0
+    dense = ("o", "rms_norm", "gate_up", "silu_mul", "down")
+    strung = {"finish": dense}
+    if experts is not None:
+        strung = {"finish": ("o", "rms_norm", "route", "experts"), "dense_finish": dense}
+    for whole, parts in strung.items():
+        assert 0.5 < at_2048(whole) / sum(at_2048(name) for name in parts) < 2.0, whole
     # A graph is launched in less time than its kernels one by one.
     assert curves["replay_later"].seconds[-1] < curves["launch_later"].seconds[-1]
+
+
+def test_tokens_are_counted_by_expert(calibrated: tuple[GpuCalibration, list[Sample]]) -> None:
+    experts = calibrated[0].experts
+    if experts is None:
+        pytest.skip("dense")
+    load = experts.load
+    assert load.rows == tuple(calibrated[0].curves["experts"].axis("rows"))
+    assert (load.touched[0], load.largest_share[0]) == (8.0, 0.125)
+    assert load.touched[-1] == pytest.approx(64.0, abs=1.0)
+    # One row reads an eighth of the experts.
+    of_one, *_, of_all = calibrated[0].curves["experts"].seconds
+    assert of_one < 0.8 * of_all
 
 
 def test_a_timer_agrees_with_events_around_many_calls() -> None:
