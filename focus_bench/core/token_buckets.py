@@ -33,10 +33,8 @@ def buckets_up_to(max_tokens: int) -> list[int]:
 def captured_buckets(cuda_graphs: str, capacity: int) -> tuple[int, ...]:
     """The buckets that have graphs, ascending, of steps of at most `capacity` tokens.
 
-    `cuda_graphs` as in EngineConfig. None is larger than the capacity: what is left out below it
-    runs eagerly, for the very tokens.
+    `cuda_graphs` as in EngineConfig. The largest may exceed the capacity: it holds the step of all
+    tokens. Steps of more tokens than it holds run eagerly, for the very tokens.
     """
     limit = {"off": 0, "on": capacity, "auto": min(capacity, MAX_GRAPH_TOKENS)}[cuda_graphs]
-    if not limit:
-        return ()
-    return tuple(bucket for bucket in buckets_up_to(limit) if bucket <= capacity)
+    return tuple(buckets_up_to(limit)) if limit else ()

@@ -21,7 +21,7 @@ from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
 from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
-from focus_bench.decoding.eviction import evict
+from focus_bench.decoding.eviction import Eviction, evict
 from focus_bench.decoding.policies import POLICY_CODES
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.decode_step import EvictionChoice, StepResult
@@ -140,7 +140,7 @@ class _RememberingStep(HostStep):
         plan: Plan,
         choose: Callable[[], EvictionChoice],
         timer: StepTimer,
-        meanwhile: Callable[[], None],
+        meanwhile: Callable[[Eviction], None],
     ) -> StepResult:
         """The host's."""
         result = super().decode(plan, choose, timer, meanwhile)

@@ -45,10 +45,11 @@ def split_head(
     """What a head drew for the rows of decoding.head_rows, as fields of StepResult: `candidates`
     [n, B] in order, then, where logits are shifted, the commit passes.
     """
-    count = int(np.count_nonzero(candidates))
+    index = np.flatnonzero(candidates)
+    count = len(index)
     tokens = np.zeros(candidates.shape, dtype=np.int32)
     sure = np.zeros(candidates.shape, dtype=np.float32)
-    tokens[candidates], sure[candidates] = ids[:count], confidence[:count]
+    tokens.reshape(-1)[index], sure.reshape(-1)[index] = ids[:count], confidence[:count]
     if not plan.shifted_logits:
         return tokens, sure, None
     commit = plan.feed.commit
@@ -89,11 +90,12 @@ class DecodeStep(Protocol):
         plan: Plan,
         choose: Callable[[], EvictionChoice],
         timer: StepTimer,
-        meanwhile: Callable[[], None],
+        meanwhile: Callable[[Eviction], None],
     ) -> StepResult:
         """One forward; marks prefix, eviction, suffix and head on `timer`.
 
-        `choose` is asked once, `meanwhile` done once: where a device is busy, if it can be.
+        `choose` is asked once; `meanwhile` is done once, with what is kept: while a device is
+        busy, if it can be.
         """
 
     def run_without_trace(self, plan: Plan) -> StepResult:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from focus_bench.core.token_buckets import token_bucket
 from focus_bench.decoding.block_state import BoolArray
 from focus_bench.decoding.rules import StepRules
 from focus_bench.decoding.selection import selection_of
@@ -43,6 +44,7 @@ class DeviceEviction:
     ) -> None:
         spec, device = model.spec, model.device
         rows, block_length = inputs.max_rows, inputs.block_length
+        num_tokens = token_bucket(rows * block_length)
         self._cache = cache
         self._rules = rules
         self._inputs = inputs
@@ -50,7 +52,7 @@ class DeviceEviction:
         self._selected = SelectionOutputs.empty(rows, block_length, device)
 
         def token_rows(*shape: int, dtype: torch.dtype = model.dtype) -> Tensor:
-            return torch.zeros((rows * block_length, *shape), dtype=dtype, device=device)
+            return torch.zeros((num_tokens, *shape), dtype=dtype, device=device)
 
         self._compacted = CompactionOutputs(
             hidden=token_rows(spec.hidden_size),

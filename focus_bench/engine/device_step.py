@@ -23,7 +23,10 @@ from focus_bench.engine.device_eviction import DeviceEviction
 from focus_bench.engine.device_head import DeviceHead
 from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
 from focus_bench.engine.kernel_rows import KernelRows
-from focus_bench.engine.kernels.paged_attention.launcher import AttentionLayout
+from focus_bench.engine.kernels.paged_attention.launcher import (
+    AttentionLayout,
+    compile_prefill,
+)
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.layer_stack import LayerStack
 from focus_bench.engine.models.base import BlockDiffusionModel
@@ -31,7 +34,6 @@ from focus_bench.engine.models.fused import fused_layers
 from focus_bench.engine.sampling import next_block_uniforms, position_uniforms
 from focus_bench.engine.step_inputs import StepInputs, StepSize
 from focus_bench.engine.timing import StepTimer
-from focus_bench.scheduling.loop import nothing
 from focus_bench.scheduling.plan import Plan
 
 HEAD_DIMS = (16, 256)
@@ -78,8 +80,17 @@ class DeviceStep:
     # -- DecodeStep ------------------------------------------------------------------------------
 
     def prepare(self, max_pages: int) -> None:
-        """Make the buffers and capture the graphs that the policy needs."""
+        """Make the buffers, capture the policy's graphs, compile what prefill takes."""
         self._reserve(min(max_pages, self._cache.num_pages))
+        if self._model.device.type == "cuda":
+            keys, values = self._cache.layer(0)
+            compile_prefill(
+                keys,
+                values,
+                num_q_heads=self._model.spec.num_q_heads,
+                page_size=self._cache.page_size,
+                block_length=self._block_length,
+            )
 
     def prefill(self, plan: Plan) -> None:
         """Write the K/V of the plan's prefill chunks."""
@@ -108,7 +119,7 @@ class DeviceStep:
         plan: Plan,
         choose: Callable[[], EvictionChoice],
         timer: StepTimer,
-        meanwhile: Callable[[], None],
+        meanwhile: Callable[[Eviction], None],
     ) -> StepResult:
         """Prefix, importance where asked for, selection, compaction, suffix, head.
 
@@ -138,7 +149,7 @@ class DeviceStep:
         timer.end("suffix")
         self._start_head(plan, eviction, hidden, head_rows[: kept_size.num_head])
         timer.end("head")
-        meanwhile()
+        meanwhile(eviction)
         timer.wait()
         tokens, confidence, carried = self._read_head(plan, eviction, kept_size.num_head)
         return StepResult(
@@ -162,7 +173,7 @@ class DeviceStep:
             evicting=np.zeros(block.num_rows, dtype=np.bool_),
             given=self._rules.keep_all(block, feed),
         )
-        result = self.decode(plan, lambda: whole, StepTimer(device), nothing)
+        result = self.decode(plan, lambda: whole, StepTimer(device), lambda _: None)
         self._cache.restore(slots, saved)
         return result
 

@@ -124,8 +124,18 @@ class EngineExecutor:
             first = self._step.run_without_trace(plan)
             safe = np.nan_to_num(first.confidence, nan=0.0)
             decodable_now = rules.decoded(block, feed, first.eviction.kept, safe)
+        decoded: BoolArray | None = None
+
+        def while_busy(eviction: Eviction) -> None:
+            nonlocal decoded
+            if decodable_now is not None:
+                decoded = decodable_now & eviction.kept
+            elif not rules.needs_confidence:
+                decoded = rules.decoded(block, feed, eviction.kept, None)
+            meanwhile()
+
         result = self._step.decode(
-            plan, lambda: self._choice(plan, decodable_now), timer, meanwhile
+            plan, lambda: self._choice(plan, decodable_now), timer, while_busy
         )
         kept = result.eviction.kept
         errors = _confidence_errors(plan, kept & feed.decodable, result.confidence)
@@ -133,9 +143,7 @@ class EngineExecutor:
             errors |= _carried_errors(plan, result.carried)
         failed = np.zeros(len(plan.rows), dtype=np.bool_)
         failed[list(errors)] = True
-        if decodable_now is not None:
-            decoded = decodable_now & kept
-        else:
+        if decoded is None:
             safe = np.where(failed[:, None], np.float32(0.0), result.confidence)
             decoded = rules.decoded(block, feed, kept, safe)
         return Outcome(

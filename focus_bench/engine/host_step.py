@@ -167,10 +167,9 @@ class HostStep:
         plan: Plan,
         choose: Callable[[], EvictionChoice],
         timer: StepTimer,
-        meanwhile: Callable[[], None],
+        meanwhile: Callable[[Eviction], None],
     ) -> StepResult:
         """Prefix, importance where asked for, eviction, suffix, head."""
-        meanwhile()
         block, feed, choice = plan.block, plan.feed, choose()
         evicting, eviction = choice.evicting, choice.given
         forward = self._forward(plan)
@@ -185,6 +184,7 @@ class HostStep:
         timer.end("suffix")
         result = self._head(plan, eviction, choice.evicting, hidden)
         timer.end("head")
+        meanwhile(eviction)
         return result
 
     def run_without_trace(self, plan: Plan) -> StepResult:

@@ -3,6 +3,7 @@
 Kernels and captured graphs read the device's views; knows no model and takes no decision.
 """
 
+import math
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray
+from focus_bench.core.token_buckets import token_bucket
+from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray, row_index
 from focus_bench.decoding.eviction import Eviction
 from focus_bench.decoding.head_rows import head_rows
 from focus_bench.decoding.masks import count_true
@@ -22,7 +24,8 @@ _ALIGNMENT = 256  # bytes: any vector load of a section's start is aligned
 
 @dataclass(frozen=True, kw_only=True)
 class HostInputs:
-    """The host's side; T = rows * B token places, of which the step's first ones are used.
+    """The host's side; T = rows * B token places, of which the step's first ones are used, and more
+    up to the bucket that holds them all.
 
     What the first layers need comes first: per token, in fed order, `token_ids`, `positions`
     (absolute) and `slots`; `cu_fed[rows + 1]`, `first_keys[rows]` (what layer 0 attends to) and
@@ -147,22 +150,38 @@ class StepInputs:
         """Describe the plan's decode rows for the first layers."""
         host, block, feed = self.host, plan.block, plan.feed
         num_rows = block.num_rows
-        row_of, column = np.nonzero(feed.positions)
-        num_fed = len(row_of)
-        positions = (block.block_start[row_of] + column).astype(np.int32)
-        tables = plan.page_table[plan.rows]
-        page = positions // page_size  # numpy's % takes several times as long
-        slots = tables[row_of, page] * page_size + (positions - page * page_size)
-        tokens = np.where(block.decoded, block.tokens, mask_token_id)
-        host.token_ids[:num_fed] = tokens[feed.positions]
-        host.positions[:num_fed] = positions
-        host.slots[:num_fed] = slots
+        tables = plan.page_table[row_index(plan.rows)]
+        fed = np.flatnonzero(feed.positions)
+        num_fed = len(fed)
+        start = block.block_start.astype(np.int32)
+        positions = start[:, None] + np.arange(self.block_length, dtype=np.int32)
+        tokens = np.where(block.decoded, block.tokens, np.int32(mask_token_id))
+        slots = self._slots(start, tables, page_size)
+        for target, of_block in (
+            (host.token_ids, tokens),
+            (host.positions, positions),
+            (host.slots, slots),
+        ):
+            of_block.reshape(-1).take(fed, out=target[:num_fed], mode="clip")  # "raise" copies
         host.slots[num_fed:] = -1
         _bounds(host.cu_fed, feed.num_fed)
         host.first_keys[:num_rows] = block.block_start + block.block_length
         host.page_table[:num_rows, : tables.shape[1]] = tables
         num_head = int(feed.num_decodable.sum())
         return StepSize(num_rows=num_rows, num_fed=num_fed, num_head=num_head)
+
+    def _slots(
+        self, start: npt.NDArray[np.int32], tables: npt.NDArray[np.int32], page_size: int
+    ) -> npt.NDArray[np.int32]:
+        """Cache slots [n, B] of the blocks' positions, from their pages: part by part, as no part
+        of gcd(B, page size) positions lies in two pages.
+        """
+        part = math.gcd(self.block_length, page_size)
+        first = start[:, None] + np.arange(0, self.block_length, part, dtype=np.int32)
+        page = np.floor_divide(first, page_size, dtype=np.int32)
+        slots = np.take_along_axis(tables, page, axis=1) * page_size + (first - page * page_size)
+        of_part = slots[:, :, None] + np.arange(part, dtype=np.int32)
+        return np.asarray(of_part.reshape(len(start), self.block_length))
 
     def fill_masks(self, plan: Plan) -> None:
         """What selection and compaction read of every row."""
@@ -229,7 +248,8 @@ def _layout(
     rows: int, block_length: int, width: int
 ) -> list[tuple[int, _Shape, "np.dtype[np.generic]"]]:
     """Offset in bytes, shape and dtype of each field of HostInputs, in order."""
-    tokens, bounds, row, mask = (rows * block_length,), (rows + 1,), (rows,), (rows, block_length)
+    tokens, bounds = (token_bucket(rows * block_length),), (rows + 1,)
+    row, mask = (rows,), (rows, block_length)
     shapes: dict[str, tuple[_Shape, type[np.generic]]] = {
         name: (tokens, np.int32)
         for name in (

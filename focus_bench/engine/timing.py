@@ -24,6 +24,7 @@ class StepTimer:
         self._events = [] if events is None else events
         self._start_s = time.perf_counter()
         self._marks: list[tuple[str, float | torch.cuda.Event]] = []
+        self._reached: torch.cuda.Event | None = None
         self.end("")
 
     def _mark(self) -> float | torch.cuda.Event:
@@ -42,8 +43,9 @@ class StepTimer:
     def wait(self) -> None:
         """Wait until a GPU has reached the last mark."""
         last = self._marks[-1][1]
-        if isinstance(last, torch.cuda.Event):
+        if isinstance(last, torch.cuda.Event) and last is not self._reached:
             last.synchronize()
+            self._reached = last
 
     def finish(self) -> StepTiming:
         """The step is over (its last mark is waited for here)."""

@@ -19,9 +19,9 @@ def test_every_count_has_the_smallest_bucket_that_holds_it() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "capacity", "first", "last"),
-    [("on", 2048, 1, 2048), ("auto", 2048, 1, 1024), ("auto", 96, 1, 64), ("on", 300, 1, 256)],
+    [("on", 2048, 1, 2048), ("auto", 2048, 1, 1024), ("auto", 96, 1, 128), ("on", 300, 1, 320)],
 )
-def test_graphs_end_at_the_limit_and_at_the_capacity(
+def test_graphs_end_at_the_limit_or_where_they_hold_the_capacity(
     mode: str, capacity: int, first: int, last: int
 ) -> None:
     captured = captured_buckets(mode, capacity)

@@ -226,6 +226,7 @@ def layers_of(stack: LayerStack, rows: Rows) -> Callable[[], Tensor]:
 
 
 @each_large
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("num_rows", [16, 320])
 def test_a_captured_graph_gives_the_bits_of_launches(name: str, num_rows: int) -> None:
     model = large_model(name)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+import triton
 from torch import Tensor
 
 from focus_bench.engine.kernels.paged_attention.launcher import (
@@ -12,6 +13,7 @@ from focus_bench.engine.kernels.paged_attention.launcher import (
     AttentionLayout,
     Tuning,
     choose_splits,
+    compile_prefill,
     paged_attention,
     tuning_for,
     workspace_size,
@@ -355,3 +357,34 @@ def test_misfits_are_named(kernel_device: torch.device) -> None:
     for message, change in changes.items():
         with pytest.raises(ValueError, match=message):
             paged_attention(q, keys, values, dataclasses.replace(layout, **change))
+
+
+@gpu_only
+@pytest.mark.parametrize("block_length", [16, 32, 64])
+def test_chunks_find_their_kernels_compiled(
+    block_length: int, kernel_device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prefill of one chunk or many, short or long, in any number of splits."""
+    keys, values = torch.zeros((2, 4096, 2, 128), dtype=torch.bfloat16, device=kernel_device)
+    compile_prefill(keys, values, num_q_heads=8, page_size=64, block_length=block_length)
+    compiled: list[str] = []
+    monkeypatch.setattr(
+        triton.knobs.runtime, "jit_cache_hook", lambda **facts: compiled.append(facts["repr"])
+    )
+    zeros = torch.zeros(64, dtype=torch.int32, device=kernel_device)
+    for count in (1, 3, 16, 64):
+        for length in (block_length, 2 * block_length, 512, 2048):
+            bounds = torch.arange(count + 1, dtype=torch.int32, device=kernel_device) * length
+            q = torch.zeros((count * length, 8, 128), dtype=torch.bfloat16, device=kernel_device)
+            layout = AttentionLayout(
+                cu_queries=bounds,
+                num_keys=zeros[:count] + length,
+                page_table=zeros.expand(count, 64).contiguous(),
+                page_size=64,
+                max_queries=length,
+                max_keys=length,
+                query_start=zeros[:count],
+                block_length=block_length,
+            )
+            paged_attention(q, keys, values, layout)
+    assert compiled == []

@@ -6,7 +6,7 @@ that a launch can be captured in a CUDA graph and replayed with others.
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -170,6 +170,32 @@ def _num_sms(device: torch.device) -> int:
     if device.type != "cuda":
         return 132  # the interpreter splits as an H200 does
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def compile_prefill(
+    keys: Tensor, values: Tensor, *, num_q_heads: int, page_size: int, block_length: int
+) -> None:
+    """Launch every variant of the block-causal kernel that chunks of whole blocks can need, over
+    one block without keys, so that none is compiled in a step. `keys` and `values` as below.
+    """
+    zero = torch.zeros(1, dtype=torch.int32, device=keys.device)
+    layout = AttentionLayout(
+        cu_queries=torch.tensor([0, block_length], dtype=torch.int32, device=keys.device),
+        num_keys=zero,
+        page_table=zero[None],
+        page_size=page_size,
+        max_queries=block_length,
+        max_keys=block_length,
+        query_start=zero,
+        block_length=block_length,
+    )
+    q = keys.new_zeros((block_length, num_q_heads, keys.shape[2]))
+    block_rows = block_length * (num_q_heads // keys.shape[1])
+    sizes = {64, *(min(block_rows << i, 65) for i in range(7))}  # beyond 64, all are alike
+    for tuning in {tuning_for(q.dtype, q.shape[2], rows, True) for rows in sizes}:
+        for i in range(MAX_SPLITS.bit_length()):  # the parts are combined by powers of two
+            fixed = replace(tuning, num_splits=1 << i)
+            paged_attention(q, keys, values, layout, tuning=fixed)
 
 
 def workspace_size(
