@@ -11,10 +11,14 @@ import time
 from focus_bench.cli.main import main
 
 COMMON = "run --model sdar-8b --load-format dummy --no-predict --resume --quiet --ignore-eos"
-ACCEPTANCE = "--acceptance synthetic:2.13 --importance model"
+# What the scores of random weights would keep, no prediction could know (importance is computed at
+# its full cost all the same).
+ACCEPTANCE = "--acceptance synthetic:2.13 --importance synthetic"
 # Policies by block lengths and batch sizes; the budget's expansion; arrivals over time.
 GROUPS = (
-    "--policy baseline,delayed-cache-neighbor,focus --block-length 16,32,64 --batch-size 12,96"
+    "--policy baseline,delayed-cache-neighbor,focus --block-length 16,32,64 --batch-size 12"
+    " --num-prompts 48 --max-new-tokens 48",
+    "--policy baseline,delayed-cache-neighbor,focus --block-length 16,32,64 --batch-size 96"
     " --num-prompts 96 --max-new-tokens 48",
     "--policy focus --alpha 1.2,1.8 --batch-size 24,192 --num-prompts 192 --max-new-tokens 32",
     "--policy baseline,delayed-cache-neighbor --batch-size 192 --num-prompts 192"
