@@ -7,6 +7,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -28,11 +29,23 @@ class Sample:
 
 
 def curves_of(samples: Sequence[Sample]) -> dict[str, OpCurve]:
-    """One curve a name of CURVES that was sampled, in the order of CURVES."""
-    seconds: dict[str, dict[Point, list[float]]] = {name: {} for name in CURVES}
+    """One curve a name of CURVES that was sampled, in the order of CURVES.
+
+    Of a host's points the fastest round is kept: other work on a host lasts for seconds, and makes
+    nothing faster.
+    """
+    rounds: dict[str, dict[Point, dict[int, list[float]]]] = {name: {} for name in CURVES}
     for sample in samples:
-        seconds[sample.curve].setdefault(sample.point, []).append(sample.seconds)
-    return {name: _curve(name, of_point) for name, of_point in seconds.items() if of_point}
+        of_point = rounds[sample.curve].setdefault(sample.point, {})
+        of_point.setdefault(sample.round, []).append(sample.seconds)
+    return {name: _curve(name, _kept(name, of)) for name, of in rounds.items() if of}
+
+
+def _kept(name: str, points: Mapping[Point, Mapping[int, list[float]]]) -> dict[Point, list[float]]:
+    """Each point's samples that count."""
+    if CURVES[name].clock == "host":
+        return {point: min(of.values(), key=np.median) for point, of in points.items()}
+    return {point: list(chain.from_iterable(of.values())) for point, of in points.items()}
 
 
 def _curve(name: str, samples: Mapping[Point, list[float]]) -> OpCurve:

@@ -98,6 +98,7 @@ CURVES: Mapping[str, CurveKind] = {
     # What the host takes to start a stage: kernel by kernel, or as a captured graph.
     "launch_first": _host("embedding, layer 0, project of layer 1", "rows"),
     "launch_later": _host("all layers' rest", "rows"),
+    "launch_prefill": _host("a prefill of one chunk, all layers", "rows"),
     "launch_eviction": _host("importance, selection, compaction", "sequences"),
     "launch_head": _host("the head", "rows"),
     "replay_first": _host("launch_first as a graph", "rows"),

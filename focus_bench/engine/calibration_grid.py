@@ -126,6 +126,8 @@ def _axes(curve: str, page_size: int) -> tuple[Sequence[int], ...]:
             return (1, 16, 64, 256), (4, 8, 16, 24, BLOCK_LENGTH), (2, 4, 8, 16, 24, BLOCK_LENGTH)
         case "swap_out" | "swap_in":
             return (tuple(pages * page_size for pages in (1, 4, 16, 64)),)
+        case "launch_prefill":
+            return ((BLOCK_LENGTH, 64, 256, 1024),)
         case "launch_first" | "launch_later" | "replay_first" | "replay_later":
             return ((1, 32, 64, 256, 1024),)
         case "launch_head":

@@ -11,7 +11,7 @@ from focus_bench.core.config import SamplingConfig
 from focus_bench.core.curve_samples import Point
 from focus_bench.core.op_curves import BLOCK_LENGTH, TABLE_TOKENS
 from focus_bench.engine.device_head import DeviceHead
-from focus_bench.engine.forward import FirstLayers, first_layers, later_layers
+from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
 from focus_bench.engine.kernel_rows import KernelRows
 from focus_bench.engine.kernels.paged_attention.launcher import AttentionLayout
 from focus_bench.engine.kv_cache import PagedKVCache
@@ -43,6 +43,7 @@ class MeasuredHost:
         self._calls: dict[str, Callable[[int], Call]] = {
             "launch_first": self._first,
             "launch_later": self._later,
+            "launch_prefill": self._prefill,
             "launch_eviction": eviction.whole,
             "launch_head": self._launch_head,
             "replay_first": lambda rows: captured(self._first(rows)),
@@ -67,6 +68,23 @@ class MeasuredHost:
     def _later(self, rows: int) -> Call:
         kept, attended = self._first(rows)(), self._rows(rows)
         return lambda: later_layers(self._stack, kept, attended)
+
+    def _prefill(self, rows: int) -> Call:
+        numbers = torch.arange(rows, dtype=torch.int32, device=self._model.device)
+        page_size = self._cache.page_size
+        attended = KernelRows(
+            layout=AttentionLayout(
+                cu_queries=numbers.new_tensor([0, rows]),
+                num_keys=numbers.new_tensor([rows]),
+                page_table=torch.arange(-(-rows // page_size), device=numbers.device).int()[None],
+                page_size=page_size,
+                max_queries=rows,
+                max_keys=rows,
+                query_start=numbers.new_zeros(1),
+                block_length=BLOCK_LENGTH,
+            )
+        )
+        return lambda: prefill_layers(self._stack, numbers, numbers, numbers, attended)
 
     def _rows(self, rows: int) -> KernelRows:
         """Sequences of whole blocks that attend to their own first tokens."""

@@ -353,7 +353,7 @@ class CurveModel:
             + self._products(tokens, tokens, layers, range(layers - 1))
             + self._prefill_attention(shape) * (layers - 1)
         )
-        launch_s = self._launch("launch_first", tokens) + self._launch("launch_later", tokens)
+        launch_s = self._launch("launch_prefill", tokens)
         return max(device_s, launch_s)
 
     def _prefill_attention(self, shape: PrefillShape) -> float:
@@ -370,8 +370,8 @@ class CurveModel:
         return found
 
     def _launch(self, name: str, rows: float) -> float:
-        """Host seconds of starting a stage; of the later layers, for as many as there are."""
-        ratio = self._layers_ratio if name.endswith("_later") else 1.0
+        """Host seconds of starting a stage; of one of all layers, for as many as there are."""
+        ratio = self._layers_ratio if name.endswith(("_later", "_prefill")) else 1.0
         return self._curves[name].at_rows(rows)[0] * ratio
 
     def _forward(self, shape: DecodeShape) -> dict[str, float]:

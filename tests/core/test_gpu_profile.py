@@ -478,3 +478,17 @@ def test_what_was_counted_is_kept_between_and_beyond() -> None:
     assert found == pytest.approx([4.0, 8.0, 79.0, 170.0, 190.0, 190.0 + 66.0 / 32.0, 256.0])
     assert ExpertLoad().expected_touched(MINI.experts, 1.0) == pytest.approx(8.0)
     assert load != UNIFORM_LOAD
+
+
+def test_of_a_hosts_points_the_fastest_round_is_kept() -> None:
+    """A device's are the medians of all; whatever slows a host down lasts for a while."""
+    seconds = {0: [3.0, 4.0, 9.0], 1: [8.0, 8.0, 9.0], 2: [5.0, 6.0, 6.0]}
+    samples = [
+        Sample(curve=curve, point=(1,), round=round_, sample=index, seconds=value)
+        for curve in ("launch_head", "head")
+        for round_, of_round in seconds.items()
+        for index, value in enumerate(of_round)
+    ]
+    curves = curves_of(samples)
+    assert curves["launch_head"].seconds.tolist() == [4.0]
+    assert curves["head"].seconds.tolist() == [6.0]

@@ -222,6 +222,7 @@ def test_every_curve_is_measured_with_the_load_and_survives_its_file(
         ("importance", (3, 8)),
         ("compaction", (3, 8, 4)),
         ("launch_first", (2,)),
+        ("launch_prefill", (32,)),
     ],
 )
 def test_the_real_launchers_take_what_is_measured(name: str, curve: str, point: Point) -> None:

@@ -205,6 +205,7 @@ def test_launches_are_whole_stages_on_the_hosts_clock(
     stages = {
         "launch_first": [*project, *finish, *project],
         "replay_first": [*project, *finish, *project],
+        "launch_prefill": [*(project + finish) * (LAYERS - 1), *project],
         "launch_eviction": ["importance", "select", "compact"],
         "launch_head": ["rms_norm", "unmask_head"],
         "host_readback": [],

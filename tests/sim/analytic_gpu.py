@@ -136,6 +136,7 @@ class AnalyticGpu:
             "swap_in": lambda t: 2e-5 + t * s.kv_bytes_per_token / 5.5e10,
             "launch_first": lambda r: 2.2e-4,
             "launch_later": lambda r: 1.0e-4 * s.num_layers,
+            "launch_prefill": lambda r: 1.1e-4 * s.num_layers,
             "launch_eviction": lambda n: 9e-5,
             "launch_head": lambda r: 4e-5,
             "replay_first": lambda r: 1.2e-5,
@@ -186,7 +187,7 @@ class AnalyticGpu:
             parts["prefill"] = self.op("embed_rope", tokens) + layers * self.op("project", tokens)
             parts["prefill"] += (layers - 1) * attention
             parts["prefill"] += self.finishes(range(layers - 1), tokens, tokens)
-            launches = self.op("launch_first", 1) + self.op("launch_later", 1)
+            launches = self.op("launch_prefill", 32)
             parts["prefill"] = max(parts["prefill"], launches)
         graph = False
         for f in shape.forwards:
