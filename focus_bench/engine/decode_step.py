@@ -39,26 +39,35 @@ class StepResult:
     carried: Carried | None = None
 
 
-def split_head(
-    plan: Plan, candidates: BoolArray, ids: TokenArray, confidence: FloatArray
-) -> tuple[TokenArray, FloatArray, Carried | None]:
-    """What a head drew for the rows of decoding.head_rows, as fields of StepResult: `candidates`
-    [n, B] in order, then, where logits are shifted, the commit passes.
+class HeadPlaces:
+    """Where what a head draws for the rows of decoding.head_rows belongs in a step's arrays:
+    `candidates` [n, B] in order, then, where logits are shifted, the commit passes.
+
+    Made before the draws are there, so that little is left to do when they are.
     """
-    index = np.flatnonzero(candidates)
-    count = len(index)
-    tokens = np.zeros(candidates.shape, dtype=np.int32)
-    sure = np.zeros(candidates.shape, dtype=np.float32)
-    tokens.reshape(-1)[index], sure.reshape(-1)[index] = ids[:count], confidence[:count]
-    if not plan.shifted_logits:
-        return tokens, sure, None
-    commit = plan.feed.commit
-    carried = Carried(
-        tokens=np.full(len(commit), -1, dtype=np.int32),
-        confidence=np.zeros(len(commit), dtype=np.float32),
-    )
-    carried.tokens[commit], carried.confidence[commit] = ids[count:], confidence[count:]
-    return tokens, sure, carried
+
+    def __init__(self, plan: Plan, candidates: BoolArray) -> None:
+        self._index = np.flatnonzero(candidates)
+        self._tokens = np.zeros(candidates.shape, dtype=np.int32)
+        self._confidence = np.zeros(candidates.shape, dtype=np.float32)
+        self._commit = plan.feed.commit if plan.shifted_logits else None
+
+    def filled(
+        self, ids: TokenArray, confidence: FloatArray
+    ) -> tuple[TokenArray, FloatArray, Carried | None]:
+        """The draws as fields of StepResult; to be called once."""
+        count = len(self._index)
+        self._tokens.reshape(-1)[self._index] = ids[:count]
+        self._confidence.reshape(-1)[self._index] = confidence[:count]
+        commit = self._commit
+        if commit is None:
+            return self._tokens, self._confidence, None
+        carried = Carried(
+            tokens=np.full(len(commit), -1, dtype=np.int32),
+            confidence=np.zeros(len(commit), dtype=np.float32),
+        )
+        carried.tokens[commit], carried.confidence[commit] = ids[count:], confidence[count:]
+        return self._tokens, self._confidence, carried
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ from torch import Tensor
 from focus_bench.core.config import SamplingConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.token_buckets import captured_buckets, token_bucket
-from focus_bench.decoding.block_state import BoolArray, FloatArray, TokenArray
+from focus_bench.decoding.block_state import BoolArray
 from focus_bench.decoding.eviction import Eviction, kept_as_given
 from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.cuda_graphs import StageGraphs
-from focus_bench.engine.decode_step import Carried, EvictionChoice, StepResult, split_head
+from focus_bench.engine.decode_step import EvictionChoice, HeadPlaces, StepResult
 from focus_bench.engine.device_eviction import DeviceEviction
 from focus_bench.engine.device_head import DeviceHead
 from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
@@ -150,8 +150,9 @@ class DeviceStep:
         self._start_head(plan, eviction, hidden, head_rows[: kept_size.num_head])
         timer.end("head")
         meanwhile(eviction)
+        places = HeadPlaces(plan, eviction.kept & plan.feed.decodable)
         timer.wait()
-        tokens, confidence, carried = self._read_head(plan, eviction, kept_size.num_head)
+        tokens, confidence, carried = places.filled(*self._head.read(kept_size.num_head))
         return StepResult(
             eviction=eviction,
             evicting=choice.evicting,
@@ -323,10 +324,3 @@ class DeviceStep:
                 next_draws = next_block_uniforms(plan.block, seed)[plan.feed.commit]
                 uniforms = np.concatenate([uniforms, next_draws])
         self._head.draw(hidden, head_rows, uniforms)
-
-    def _read_head(
-        self, plan: Plan, eviction: Eviction, num_rows: int
-    ) -> tuple[TokenArray, FloatArray, Carried | None]:
-        """What the head drew: for candidates, and, where logits are shifted, the next blocks."""
-        ids, sure = self._head.read(num_rows)
-        return split_head(plan, eviction.kept & plan.feed.decodable, ids, sure)

@@ -50,7 +50,8 @@ class EngineExecutor:
         self._rules = rules
         self._step = step or HostStep(model, cache, rules, sampling)
         self._host_copies: dict[int, KVSlots] = {}
-        self._events: list[torch.cuda.Event] = []
+        # Of two steps in turn: a step's are read while the next one runs.
+        self._events: tuple[list[torch.cuda.Event], list[torch.cuda.Event]] = ([], [])
 
     @classmethod
     def for_point(
@@ -87,7 +88,7 @@ class EngineExecutor:
     @torch.inference_mode()
     def execute(self, plan: Plan, meanwhile: Callable[[], None] = nothing) -> Outcome:
         """Swap, prefill and decode as planned; `meanwhile` is done while a device is busy."""
-        timer = StepTimer(self._device, self._events)
+        timer = StepTimer(self._device, self._events[plan.index % 2])
         if plan.swap_out or plan.swap_in or plan.dropped_swaps:
             self._swap(plan)
             timer.end("swap")
@@ -103,7 +104,7 @@ class EngineExecutor:
                 decoded=empty,
                 tokens=empty.astype(np.int32),
                 evicting=np.zeros(0, dtype=np.bool_),
-                timing=timer.finish(),
+                read_timing=timer.finish(),
             )
         return self._decode(plan, timer, meanwhile)
 
@@ -141,18 +142,21 @@ class EngineExecutor:
         errors = _confidence_errors(plan, kept & feed.decodable, result.confidence)
         if result.carried is not None:
             errors |= _carried_errors(plan, result.carried)
-        failed = np.zeros(len(plan.rows), dtype=np.bool_)
-        failed[list(errors)] = True
+        failed, confidence = list(errors), result.confidence
         if decoded is None:
-            safe = np.where(failed[:, None], np.float32(0.0), result.confidence)
-            decoded = rules.decoded(block, feed, kept, safe)
+            if failed:
+                confidence = confidence.copy()
+                confidence[failed] = 0.0
+            decoded = rules.decoded(block, feed, kept, confidence)
+        if failed:
+            decoded[failed] = False
         return Outcome(
             kept=kept,
             progress=result.eviction.progress,
-            decoded=decoded & ~failed[:, None],
+            decoded=decoded,
             tokens=result.tokens,
             evicting=result.evicting,
-            timing=timer.finish(),
+            read_timing=timer.finish(),
             errors=errors,
             ends=rules.traced_ends(block),
             carried_tokens=None if result.carried is None else result.carried.tokens,

@@ -17,7 +17,7 @@ from focus_bench.decoding.eviction import Eviction
 from focus_bench.decoding.head_rows import head_rows
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.attention import RaggedRows
-from focus_bench.engine.decode_step import EvictionChoice, StepResult, split_head
+from focus_bench.engine.decode_step import EvictionChoice, HeadPlaces, StepResult
 from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
 from focus_bench.engine.importance import importance
 from focus_bench.engine.kv_cache import IntArray, PagedKVCache, slot_ids
@@ -252,7 +252,7 @@ class HostStep:
             rows = hidden.index_select(0, _to_device(needed.index, device))
             drawn, certainty = sample_rows(self._model, rows, self._sampling, uniforms)
             ids, sure = drawn.to(torch.int32).cpu().numpy(), certainty.cpu().numpy()
-        tokens, confidence, carried = split_head(plan, candidates, ids, sure)
+        tokens, confidence, carried = HeadPlaces(plan, candidates).filled(ids, sure)
         return StepResult(
             eviction=eviction,
             evicting=evicting,

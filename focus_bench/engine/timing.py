@@ -4,7 +4,9 @@ Events are only recorded during the step and read after its last synchronisation
 not slow the run.
 """
 
+import functools
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -47,10 +49,14 @@ class StepTimer:
             last.synchronize()
             self._reached = last
 
-    def finish(self) -> StepTiming:
-        """The step is over (its last mark is waited for here)."""
+    def finish(self) -> Callable[[], StepTiming]:
+        """The step is over (its last mark is waited for here); what reads its events, later, since
+        on a GPU that takes the host a while.
+        """
         self.wait()
-        duration_s = time.perf_counter() - self._start_s
+        return functools.partial(self._read, time.perf_counter() - self._start_s)
+
+    def _read(self, duration_s: float) -> StepTiming:
         seconds = dict.fromkeys(PHASES, 0.0)
         for (_, begin), (phase, end) in zip(self._marks, self._marks[1:], strict=False):
             if phase in seconds:

@@ -2,7 +2,7 @@
 executors. Holds arrays; decides nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -80,7 +80,8 @@ class Outcome:
     which importance was computed. `errors`: row -> why its request cannot go on (named in the
     report). `ends`: row -> (output tokens, reason) at which a replayed request ends.
     `carried_tokens[n]`: of a plan with shifted logits, the token that each commit pass gives the
-    next block to begin with; -1 in other rows.
+    next block to begin with; -1 in other rows. `read_timing` may be asked until the step after the
+    next begins.
     """
 
     kept: BoolArray
@@ -88,10 +89,15 @@ class Outcome:
     decoded: BoolArray
     tokens: TokenArray
     evicting: BoolArray
-    timing: StepTiming
+    read_timing: Callable[[], StepTiming]
     errors: Mapping[int, str] = field(default_factory=dict)
     ends: Mapping[int, tuple[int, str]] = field(default_factory=dict)
     carried_tokens: TokenArray | None = None
+
+    @cached_property
+    def timing(self) -> StepTiming:
+        """How long the step took, and its parts."""
+        return self.read_timing()
 
     @cached_property
     def num_kept(self) -> IntArray:

@@ -62,7 +62,7 @@ class SimExecutor:
             decoded=decoded,
             tokens=np.zeros(decoded.shape, dtype=np.int32),
             evicting=evicting,
-            timing=self.cost_model.step_timing(shape),
+            read_timing=lambda: self.cost_model.step_timing(shape),
             ends=rules.traced_ends(block),
             carried_tokens=carried,
         )

@@ -234,7 +234,7 @@ class FakeExecutor:
             decoded=decoded,
             tokens=self._tokens(plan),
             evicting=rules.rows_to_evict(block, feed),
-            timing=StepTiming(duration_s=duration_s),
+            read_timing=lambda: StepTiming(duration_s=duration_s),
             errors=errors,
             ends=rules.traced_ends(block),
             carried_tokens=self._carried(plan) if plan.shifted_logits else None,

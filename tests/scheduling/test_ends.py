@@ -273,7 +273,7 @@ class ScriptedSteps:
             decoded=decoded,
             tokens=self.tokens[None, :],
             evicting=np.zeros(1, dtype=bool),
-            timing=StepTiming(duration_s=0.0),
+            read_timing=lambda: StepTiming(duration_s=0.0),
         )
         report = self.scheduler.commit(plan, outcome)
         finished = self.scheduler.drain_finished()
