@@ -14,8 +14,7 @@ from focus_bench.workloads import wordwise
 from focus_bench.workloads.hf_tokenizer import QWEN2_SPLIT
 from focus_bench.workloads.wordwise import WordwiseEncoder
 
-LINK = "<|a|>b"  # the longest added token, which chains words
-ADDED = ("<|a|>", LINK, "Z<|a|", "<t>")
+ADDED = ("<|a|>", "<|a|>b", "<t>")
 # What the pattern tells apart, the blanks and controls of ASCII, and characters that NFC joins.
 PIECES = (
     *"ab Z0'_.<|>-\n\r\t\v\f\x00\x1c\x1f\x7f",
@@ -66,7 +65,7 @@ class Counting:
 
 
 def ids_of(encoded: list[TokenArray]) -> list[list[int]]:
-    assert all(ids.dtype == np.int32 and ids.flags.writeable for ids in encoded)
+    assert all(ids.dtype == np.int32 for ids in encoded)
     return [ids.tolist() for ids in encoded]
 
 
@@ -85,45 +84,30 @@ def test_any_ascii_text_has_the_librarys_ids(text: str) -> None:
     assert ids_of(ENCODER([text])) == ids_of(Counting()([text]))
 
 
-def encoder(added: Sequence[str] = ADDED) -> tuple[WordwiseEncoder, list[str]]:
-    """An encoder, and what it will ask the library."""
-    whole = Counting()
-    encode = WordwiseEncoder(whole, split=QWEN2_SPLIT, added=added)
-    whole.asked.clear()
-    return encode, whole.asked
-
-
 def test_a_word_is_encoded_once_and_lines_beyond_ascii_whole() -> None:
-    encode, asked = encoder()
-    texts = ["the the\nth\u00e9 the\nthe<|a|>b", "", "the"]
+    whole = Counting()
+    encode = WordwiseEncoder(whole, split=QWEN2_SPLIT, added=ADDED)
+    texts = ["the the\nthé the\nthe<|a|>b", "", "the"]
     assert ids_of(encode(texts)) == ids_of(Counting()(texts))
-    (chain,) = asked
-    assert sorted(chain.split(LINK)) == ["\n", " the", "the", "th\u00e9 the\n"]
+    assert sorted(whole.asked) == ["\n", " the", "<|a|>b", "the", "thé the\n"]
     encode(texts)
-    assert len(asked) == 1
+    assert len(whole.asked) == 5
 
 
-def test_words_that_a_link_would_change_are_encoded_by_themselves() -> None:
-    encode, asked = encoder()
-    text = "Z Z"  # one of its words has a link behind it, and spells another token with it
-    assert ids_of(encode([text])) == ids_of(Counting()([text]))
-    assert sorted(asked[1:]) == [" Z", "Z"]
-
-
-@pytest.mark.parametrize("added", [[""], ["aba"]])
-def test_without_a_link_words_are_encoded_by_themselves(added: list[str]) -> None:
-    encode, asked = encoder(added)
+def test_without_added_tokens_text_is_only_words() -> None:
+    whole = Counting()
+    encode = WordwiseEncoder(whole, split=QWEN2_SPLIT, added=[""])
     encode(["ab <t>"])
-    assert sorted(asked) == [" <", ">", "ab", "t"]
+    assert sorted(whole.asked) == [" <", ">", "ab", "t"]
 
 
 def test_words_are_forgotten_before_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wordwise, "_MOST_CHARS", 5)
-    encode, asked = encoder()
+    whole = Counting()
+    encode = WordwiseEncoder(whole, split=QWEN2_SPLIT, added=ADDED)
     for text in ("ab the", "ab", "ab"):
         assert ids_of(encode([text])) == ids_of(Counting()([text]))
-    assert sorted(asked[0].split(LINK)) == [" the", "ab"]
-    assert asked[1:] == ["ab"]
+    assert sorted(whole.asked) == [" the", "ab", "ab"]
 
 
 def test_several_threads_may_encode_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
