@@ -23,7 +23,6 @@ from tokenizers import Tokenizer as Backend
 from focus_bench.core.errors import UsageError
 from focus_bench.core.workload import TokenArray
 from focus_bench.workloads.chat_template import ChatTemplate, Turn
-from focus_bench.workloads.wordwise import Encode, WordwiseEncoder
 
 # How Qwen2 to Qwen3 cut text into words before BPE: English contractions, letters with at most one
 # other character before them, single digits, punctuation, line breaks, blanks. It is a fact of the
@@ -140,13 +139,12 @@ def _qwen2_backend(folder: Path) -> Backend:
     return backend
 
 
-def _load_backend(folder: Path) -> tuple[Backend, str]:
-    """The tokenizer, and how it cuts text into words ("" where only its file says so)."""
+def _load_backend(folder: Path) -> Backend:
     try:
         if (folder / "tokenizer.json").is_file():
-            return Backend.from_file(str(folder / "tokenizer.json")), ""
+            return Backend.from_file(str(folder / "tokenizer.json"))
         if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-            return _qwen2_backend(folder), QWEN2_SPLIT
+            return _qwen2_backend(folder)
     except Exception as error:  # the library raises bare Exception for any bad file
         raise UsageError(
             "--tokenizer", f"{folder} ({error})", "readable tokenizer files"
@@ -177,7 +175,7 @@ class HfTokenizer:
 
     def __init__(self, folder: Path, *, name: str = "") -> None:
         config = _read_json(folder / "tokenizer_config.json")
-        self._backend, split = _load_backend(folder)
+        self._backend = _load_backend(folder)
         _add(self._backend, _added_tokens(folder, config), folder)
         named = _special_tokens(folder, config)
         _mark_special(self._backend, (*named.values(), *_extra_special_tokens(config)))
@@ -187,19 +185,9 @@ class HfTokenizer:
         added = self._backend.get_added_tokens_decoder()
         self.size = max([self._backend.get_vocab_size(), *(i + 1 for i in added)])
         known = {self.mask_token_id, self.eos_token_id} - {None}
-        self._encode = self._encoder(split, added.values())
         self.special_token_ids = frozenset(added) | frozenset(i for i in known if i is not None)
         source = _template_source(folder, config)
         self._template = None if source is None else ChatTemplate(source, named)
-
-    def _encoder(self, split: str, added: Iterable[AddedToken]) -> Encode:
-        """How texts are encoded: word by word where words and added tokens are plainly cut."""
-        unusual = any(a.normalized or a.lstrip or a.rstrip or a.single_word for a in added)
-        if not split or unusual:
-            return self._encode_whole
-        return WordwiseEncoder(
-            self._encode_whole, split=split, added=[token.content for token in added]
-        )
 
     def _id_of(self, text: str | None) -> int | None:
         return None if text is None else self._backend.token_to_id(text)
@@ -215,10 +203,6 @@ class HfTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[TokenArray]:
         """`encode` of every text, in order."""
-        return self._encode(texts)
-
-    def _encode_whole(self, texts: Sequence[str]) -> list[TokenArray]:
-        """The library's ids of every text, in order."""
         # Half surrogates, which JSON can spell, have no UTF-8 and so no tokens.
         clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         encoded = self._backend.encode_batch_fast(clean, add_special_tokens=False)

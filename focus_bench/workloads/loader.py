@@ -3,9 +3,8 @@
 The one place where data sets, tokenizers and arrivals meet. Knows no scheduler.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
@@ -33,7 +32,6 @@ from focus_bench.workloads.tokenizers import Tokenizer
 
 DATASETS = (*FORMATS, *TASK_DATASETS, "synthetic", "random")
 _BATCH_ROWS = 256  # rows tokenized at once: enough for the tokenizer's threads
-_BATCHES_AT_ONCE = 2  # so that one is cut into words while the tokenizer's library has the other
 _SYNTHETIC_TRIES = 50  # rows drawn per request wanted, before lengths that never fit give up
 
 
@@ -244,66 +242,37 @@ def _select(rows: Iterable[Row | Lost], wanted: int, limits: _Limits) -> _Select
     """The first `wanted` usable rows in order; rows behind the last of them are not counted."""
     selection = _Selection()
     source = iter(rows)
-    ahead: deque[tuple[list[Row | Lost], Future[list[_Prompt]]]] = deque()
-    rows_ahead = 0
-    with ThreadPoolExecutor(_BATCHES_AT_ONCE) as pool:
-        while len(selection.prompts) < wanted:
-            # Nothing is read that could not be needed: every row ahead may be usable.
-            while len(ahead) < _BATCHES_AT_ONCE and len(selection.prompts) + rows_ahead < wanted:
-                batch = list(islice(source, _BATCH_ROWS))
-                if not batch:
-                    break
-                whole_rows = [row for row in batch if isinstance(row, Row)]
-                ahead.append((batch, pool.submit(_tokenized, whole_rows, limits)))
-                rows_ahead += len(batch)
-            if not ahead:
-                break
-            batch, prompts = ahead.popleft()
-            rows_ahead -= len(batch)
-            _add_usable(selection, batch, prompts.result(), wanted, limits)
+    while batch := list(islice(source, _BATCH_ROWS)):
+        prompts = _tokenized([row for row in batch if isinstance(row, Row)], limits)
+        for row in batch:
+            selection.rows_read += 1
+            if isinstance(row, Lost):
+                selection.dropped[row.reason] += 1
+                continue
+            prompt = next(prompts)
+            reason = limits.reason_against(prompt)
+            if reason is not None:
+                selection.dropped[reason] += 1
+                if reason == TOO_LONG:
+                    selection.room = max(selection.room, limits.room_beside(prompt))
+                continue
+            selection.prompts.append(prompt)
+            if len(selection.prompts) == wanted:
+                return selection
     return selection
 
 
-def _add_usable(
-    selection: _Selection,
-    batch: list[Row | Lost],
-    prompts: list[_Prompt],
-    wanted: int,
-    limits: _Limits,
-) -> None:
-    """Add the batch's usable rows until there are as many as wanted; `prompts` are its rows'."""
-    following = iter(prompts)
-    for row in batch:
-        selection.rows_read += 1
-        if isinstance(row, Lost):
-            selection.dropped[row.reason] += 1
-            continue
-        prompt = next(following)
-        reason = limits.reason_against(prompt)
-        if reason is not None:
-            selection.dropped[reason] += 1
-            if reason == TOO_LONG:
-                selection.room = max(selection.room, limits.room_beside(prompt))
-            continue
-        selection.prompts.append(prompt)
-        if len(selection.prompts) == wanted:
-            return
-
-
-def _tokenized(rows: list[Row], limits: _Limits) -> list[_Prompt]:
+def _tokenized(rows: list[Row], limits: _Limits) -> Iterator[_Prompt]:
     """Every row's prompt in tokens, in order, and how many its reply has."""
     tokenizer = limits.tokenizer
     prompts = iter(tokenizer.chat_prompts([row.prompt for row in rows if row.prompt_ids is None]))
     replies = [row.reply for row in rows if row.reply is not None]
     lengths = iter(tokenizer.count_tokens(replies, limits.max_new_tokens))
-    return [
-        _Prompt(
-            ids=np.asarray(next(prompts) if row.prompt_ids is None else row.prompt_ids, np.int32),
-            reply_tokens=row.reply_tokens if row.reply is None else next(lengths),
-            text=row.prompt if row.prompt_ids is None else None,
-        )
-        for row in rows
-    ]
+    for row in rows:
+        ids = next(prompts) if row.prompt_ids is None else row.prompt_ids
+        reply_tokens = row.reply_tokens if row.reply is None else next(lengths)
+        text = row.prompt if row.prompt_ids is None else None
+        yield _Prompt(ids=np.asarray(ids, dtype=np.int32), reply_tokens=reply_tokens, text=text)
 
 
 def _check_enough(
