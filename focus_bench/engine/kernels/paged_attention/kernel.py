@@ -253,19 +253,28 @@ def combine_kernel(
     head = tl.program_id(1)
     if token >= tl.load(cu_queries + num_sequences):
         return
-    splits = tl.arange(0, PADDED_SPLITS)
     dims = tl.arange(0, PADDED_DIM)
-    is_split = splits < num_splits
-    index = (splits.to(tl.int64) * num_tokens + token) * NUM_Q_HEADS + head
-    logs = tl.load(log_sums + index, mask=is_split, other=float("-inf"))
-    top = tl.max(logs, 0)
-    weights = tl.exp2(logs - tl.where(top == float("-inf"), 0.0, top))
-    total = tl.sum(weights, 0)
-    parts = tl.load(
-        partial + (index * HEAD_DIM)[:, None] + dims[None, :],
-        mask=is_split[:, None] & (dims[None, :] < HEAD_DIM),
-        other=0.0,
-    )
-    result = tl.sum(parts * weights[:, None], 0) / tl.where(total == 0.0, 1.0, total)
+    # Unrolled over scalars: reductions of so few values go through shared memory, where Triton lets
+    # several threads write one value to one place.
+    top = float("-inf")
+    for i in tl.static_range(PADDED_SPLITS):
+        split = tl.full((), i, tl.int64)
+        index = (split * num_tokens + token) * NUM_Q_HEADS + head
+        top = tl.maximum(
+            top, tl.load(log_sums + index, mask=split < num_splits, other=float("-inf"))
+        )
+    base = tl.where(top == float("-inf"), 0.0, top)
+    total = 0.0
+    result = tl.zeros((PADDED_DIM,), tl.float32)
+    for i in tl.static_range(PADDED_SPLITS):
+        split = tl.full((), i, tl.int64)
+        index = (split * num_tokens + token) * NUM_Q_HEADS + head
+        log = tl.load(log_sums + index, mask=split < num_splits, other=float("-inf"))
+        width = tl.where(split < num_splits, HEAD_DIM, 0)
+        part = tl.load(partial + index * HEAD_DIM + dims, mask=dims < width, other=0.0)
+        weight = tl.exp2(log - base)
+        total += weight
+        result += weight * part
+    result = result / tl.where(total == 0.0, 1.0, total)
     pointers = out + token * stride_out + head * HEAD_DIM + dims
     tl.store(pointers, result.to(out.dtype.element_ty), mask=dims < HEAD_DIM)

@@ -307,9 +307,7 @@ def paged_attention(
             HEAD_DIM=head_dim,
             PADDED_DIM=padded_dim,
             PADDED_SPLITS=triton.next_power_of_2(splits),
-            # More warps than values make Triton write the same value to shared memory twice, which
-            # racecheck reports.
-            num_warps=1 if splits * padded_dim <= 4096 else 4,
+            num_warps=1 if padded_dim <= 128 else 2,
         )
     return out
 
