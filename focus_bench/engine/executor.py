@@ -52,6 +52,7 @@ class EngineExecutor:
         self._host_copies: dict[int, KVSlots] = {}
         # Of two steps in turn: a step's are read while the next one runs.
         self._events: tuple[list[torch.cuda.Event], list[torch.cuda.Event]] = ([], [])
+        self._read_last: Callable[[], object] = nothing
 
     @classmethod
     def for_point(
@@ -95,8 +96,15 @@ class EngineExecutor:
         if plan.prefill:
             self._step.prefill(plan)
             timer.end("prefill")
-        if not len(plan.rows):
+        read_before = self._read_last
+
+        def while_busy() -> None:
+            read_before()
             meanwhile()
+
+        if not len(plan.rows):
+            while_busy()
+            self._read_last = read_timing = timer.finish()
             empty = np.zeros((0, plan.block.block_length), dtype=np.bool_)
             return Outcome(
                 kept=empty,
@@ -104,9 +112,11 @@ class EngineExecutor:
                 decoded=empty,
                 tokens=empty.astype(np.int32),
                 evicting=np.zeros(0, dtype=np.bool_),
-                read_timing=timer.finish(),
+                read_timing=read_timing,
             )
-        return self._decode(plan, timer, meanwhile)
+        outcome = self._decode(plan, timer, while_busy)
+        self._read_last = outcome.read_timing
+        return outcome
 
     def _swap(self, plan: Plan) -> None:
         for request_id in plan.dropped_swaps:

@@ -50,11 +50,12 @@ class StepTimer:
             self._reached = last
 
     def finish(self) -> Callable[[], StepTiming]:
-        """The step is over (its last mark is waited for here); what reads its events, later, since
-        on a GPU that takes the host a while.
+        """The step is over (its last mark is waited for here); what reads its events, once, which
+        on a GPU takes the host a while.
         """
         self.wait()
-        return functools.partial(self._read, time.perf_counter() - self._start_s)
+        duration_s = time.perf_counter() - self._start_s
+        return functools.cache(lambda: self._read(duration_s))
 
     def _read(self, duration_s: float) -> StepTiming:
         seconds = dict.fromkeys(PHASES, 0.0)

@@ -120,13 +120,15 @@ def test_a_timer_agrees_with_events_around_many_calls() -> None:
 
     a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     timer = GraphTimer()
-    in_graph = sorted(timer.device_s([lambda: torch.mm(a, a)]))[2]
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.mm(a, a)
-    begin.record()
-    for _ in range(50):
-        torch.mm(a, a)
-    end.record()
-    end.synchronize()
-    assert in_graph == pytest.approx(begin.elapsed_time(end) * 1e-3 / 50, rel=0.3)
+    in_graphs, in_turn = [], []
+    for _ in range(8):  # whatever else runs on the device makes neither faster
+        in_graphs += timer.device_s([lambda: torch.mm(a, a)])
+        begin.record()
+        for _ in range(50):
+            torch.mm(a, a)
+        end.record()
+        end.synchronize()
+        in_turn.append(begin.elapsed_time(end) * 1e-3 / 50)
+    assert min(in_graphs) == pytest.approx(min(in_turn), rel=0.3)
     assert max(timer.host_s(lambda: None)) < 1e-3
