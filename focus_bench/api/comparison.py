@@ -7,6 +7,7 @@ search for causes, after the prediction. Loads SimPy, never torch.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from focus_bench.report.results import PointResult, result_of
 
 if TYPE_CHECKING:
     from focus_bench.sim.cost_model import CostModel
+ResultKey = tuple[str, str, str]
 _TIMED = tuple(field.name for field in dataclasses.fields(StepTiming))
 
 
@@ -45,8 +47,46 @@ class FolderComparison:
     causes: tuple[tuple[Comparison, Attribution], ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Prediction:
+    """A prediction with what its causes of error are costed by."""
+
+    result: PointResult
+    record: RunRecord
+    model: "CostModel"
+
+    @cached_property
+    def totals(self) -> RunTotals:
+        """Of its steps."""
+        columns = [
+            [getattr(step.timing if name in _TIMED else step, name) for name in STEP_COLUMNS]
+            for step in self.record.steps
+        ]
+        steps = np.array(columns, dtype=np.float64).reshape(-1, len(STEP_COLUMNS))
+        return self.totals_of(steps, self.result)
+
+    def totals_of(self, steps: FloatArray, result: PointResult) -> RunTotals:
+        """Of the steps of a run, measured or predicted, by this prediction's model."""
+        columns = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
+        block_length = result.point.decode.block_length
+        # Sequences taken to be alike: what that leaves out is left out of both sides alike.
+        shapes = (step_totals(row).shape(block_length) for row in steps)
+        modelled_s = sum(self.model.step_timing(shape).duration_s for shape in shapes)
+        return RunTotals(
+            duration_s=result.metrics.duration_s,
+            busy_s=float(columns["duration_s"].sum() + columns["schedule_s"].sum()),
+            modelled_s=modelled_s,
+            sequence_steps=int(columns["num_rows"].sum()),
+            tokens=result.metrics.total_output_tokens,
+        )
+
+
 def compare_folder(
-    folder: Path, *, hardware: str | None = None, points: Path | str | None = None
+    folder: Path,
+    *,
+    hardware: str | None = None,
+    points: Path | str | None = None,
+    seed: int | None = None,
 ) -> FolderComparison:
     """Predict the measured points of a folder; see `api.prediction.compare`."""
     measured = [r for r in load_folder(folder).results if r.source == "measured"]
@@ -54,22 +94,22 @@ def compare_folder(
         raise UsageError("result folder", str(folder), "a folder with measured points")
     if points is not None:
         measured = _fixed_points(measured, Path(points))
-    if not any(_is_predictable(folder, result) for result in measured):
+    predictable = [result for result in measured if _is_predictable(folder, result, seed)]
+    if not predictable:
+        of_seed = "" if seed is None else f" with --seed {seed}"
+        traces = "or a decode trace, which no outside engine keeps"
         raise UsageError(
             "result folder",
             str(folder),
-            "a folder with a measured point that can be predicted: one with synthetic acceptance "
-            "or a decode trace, which no outside engine keeps",
+            f"a folder with a measured point that can be predicted{of_seed}: one with synthetic "
+            f"acceptance {traces if seed is None else 'and importance'}",
         )
     cache = WorkloadCache()
-    predicted: list[PointResult] = []
-    totals: dict[str, tuple[RunTotals, RunTotals]] = {}
+    predictions: dict[tuple[PointConfig, str], _Prediction] = {}
+    causes: dict[tuple[ResultKey, ResultKey], Attribution | None] = {}
     steps = read_records([folder]).steps
-    for result in measured:
-        point = result.point
-        trace_file = trace_file_of(folder, point)
-        if not _is_predictable(folder, result):
-            continue
+    for result in predictable:
+        point = result.point if seed is None else dataclasses.replace(result.point, seed=seed)
         workload = cache.of(point)
         if workload.provenance.sha256 != result.provenance.sha256:
             raise UsageError(
@@ -77,29 +117,56 @@ def compare_folder(
                 f"{workload.provenance.path} with SHA-256 {workload.provenance.sha256}",
                 f"the file that was measured, with SHA-256 {result.provenance.sha256}",
             )
-        target = find_target(hardware or hardware_of_device(result.hardware), point.engine)
-        simulated = replaying(point, trace_file) if needs_trace(point) else point
-        record = target.predict(simulated, workload, interval=True)
-        own = result_of(point, record, provenance=workload.provenance, hardware=target.name)
-        predicted.append(own)
-        if result.key in steps:
-            totals[own.point_hash] = _totals(
-                target, point, workload, result, steps[result.key], own, record
+        name = hardware or hardware_of_device(result.hardware)
+        if (point, name) not in predictions:
+            trace_file = trace_file_of(folder, point)
+            simulated = replaying(point, trace_file) if needs_trace(point) else point
+            target = find_target(name, point.engine)
+            predictions[point, name] = _predict(
+                target, point, simulated, workload, other_seeds=seed is not None
             )
-    pairs = pair_results([*measured, *predicted])
+        own = predictions[point, name]
+        if result.key in steps:
+            measured_totals = own.totals_of(steps[result.key], result)
+            causes[result.key, own.result.key] = attribute(measured_totals, own.totals)
+    pairs = pair_results(
+        [*measured, *(own.result for own in predictions.values())], any_seed=seed is not None
+    )
     found = [
-        (pair, attribute(*totals[pair.point.hash()]))
+        (pair, causes.get((pair.measured.key, pair.predicted.key)))
         for pair in pairs
-        if pair.predicted is not None and pair.point.hash() in totals
+        if pair.measured is not None and pair.predicted is not None
     ]
     return FolderComparison(
         pairs=pairs, causes=tuple((pair, cause) for pair, cause in found if cause is not None)
     )
 
 
-def _is_predictable(folder: Path, result: PointResult) -> bool:
-    """Whether the folder says what was decided in the run, which a prediction cannot know."""
-    return not needs_trace(result.point) or trace_file_of(folder, result.point).is_file()
+def _predict(
+    target: Target,
+    point: PointConfig,
+    simulated: PointConfig,
+    workload: Workload,
+    *,
+    other_seeds: bool,
+) -> _Prediction:
+    """The prediction of a point, whose decisions `simulated` says how to take."""
+    record = target.predict(simulated, workload, interval=True, other_seeds=other_seeds)
+    spec = target.spec_of(point)
+    return _Prediction(
+        result=result_of(point, record, provenance=workload.provenance, hardware=target.name),
+        record=record,
+        model=target.cost_model(point, workload, spec, record.num_pages or 1),
+    )
+
+
+def _is_predictable(folder: Path, result: PointResult, seed: int | None) -> bool:
+    """Whether it can be said what is decided in a run: where a model decides, only its trace says,
+    which is of the run's own seed.
+    """
+    if not needs_trace(result.point):
+        return True
+    return seed is None and trace_file_of(folder, result.point).is_file()
 
 
 def _fixed_points(measured: Sequence[PointResult], file: Path) -> list[PointResult]:
@@ -111,46 +178,3 @@ def _fixed_points(measured: Sequence[PointResult], file: Path) -> list[PointResu
             "points that were measured",
         )
     return [result for result in measured if result.point in chosen.points]
-
-
-def _totals(
-    target: Target,
-    point: PointConfig,
-    workload: Workload,
-    result: PointResult,
-    steps: FloatArray,
-    predicted: PointResult,
-    record: RunRecord,
-) -> tuple[RunTotals, RunTotals]:
-    """Of the measured and of the predicted run, costed by one model."""
-    spec = target.spec_of(point)
-    pages = record.num_pages or 1
-    model = target.cost_model(point, workload, spec, pages)
-    block_length = point.decode.block_length
-    ours = np.array(
-        [
-            [getattr(step.timing if name in _TIMED else step, name) for name in STEP_COLUMNS]
-            for step in record.steps
-        ],
-        dtype=np.float64,
-    ).reshape(-1, len(STEP_COLUMNS))
-    return (
-        _sum_up(model, steps, result, block_length),
-        _sum_up(model, ours, predicted, block_length),
-    )
-
-
-def _sum_up(
-    model: "CostModel", steps: FloatArray, result: PointResult, block_length: int
-) -> RunTotals:
-    columns = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
-    # Sequences taken to be alike: what that leaves out is left out of both sides alike.
-    shapes = (step_totals(row).shape(block_length) for row in steps)
-    modelled_s = sum(model.step_timing(shape).duration_s for shape in shapes)
-    return RunTotals(
-        duration_s=result.metrics.duration_s,
-        busy_s=float(columns["duration_s"].sum() + columns["schedule_s"].sum()),
-        modelled_s=modelled_s,
-        sequence_steps=int(columns["num_rows"].sum()),
-        tokens=result.metrics.total_output_tokens,
-    )

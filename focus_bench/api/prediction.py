@@ -87,11 +87,13 @@ class Target:
         *,
         on_progress: Progress | None = None,
         interval: bool = False,
+        other_seeds: bool = True,
     ) -> RunRecord:
         """Serve the workload in simulated time; a note says what the costs rest on.
 
         `interval`: the settings hold intervals of the figures, too (core.intervals), where costs
-        were calibrated. Raises UsageError and CapacityError.
+        were calibrated. `other_seeds`: those allow for other seeds than the point's, too. Raises
+        UsageError and CapacityError.
         """
         from focus_bench.report.results import FOR
         from focus_bench.sim.prediction import Prediction, predict
@@ -112,7 +114,7 @@ class Target:
             wrap=None if host is None else (lambda base: HostBoundModel(base=base, host=host)),
             source=self.operations or self.profile,
         )
-        record = predict(asked, interval=interval, on_progress=on_progress)
+        record = predict(asked, interval=interval, other_seeds=other_seeds, on_progress=on_progress)
         device = {f"{FOR}{name}": value for name, value in self.device_facts.items()}
         return dataclasses.replace(record, settings={**record.settings, **device})
 
@@ -286,19 +288,25 @@ def simulate(
 
 
 def compare(
-    folder: Path | str, *, hardware: str | None = None, points: Path | str | None = None
+    folder: Path | str,
+    *,
+    hardware: str | None = None,
+    points: Path | str | None = None,
+    seed: int | None = None,
 ) -> "tuple[Comparison, ...]":
     """Each measured point of a result folder beside a prediction of it, made now.
 
     The prediction knows the point's configuration, its workload and, where a model decided, its
     decode trace; none of its measured figures. A point that needs a trace and has none stands
     alone. `hardware` None: the device that measured. `points`: a file of the points that count (see
-    report.points_file). Raises UsageError for a folder without measurements, for points of the file
-    that were not measured, or data that are not those of then.
+    report.points_file). `seed`: every prediction is of this one, as if what the run drew were not
+    known, so all measured seeds of a point share it, and points that need a trace stand alone;
+    None: each is of its run's own seed. Raises UsageError for a folder without measurements, for
+    points of the file that were not measured, or data that are not those of then.
     """
     from focus_bench.api.comparison import compare_folder
 
-    return compare_folder(Path(folder), hardware=hardware, points=points).pairs
+    return compare_folder(Path(folder), hardware=hardware, points=points, seed=seed).pairs
 
 
 def trace_file_of(folder: Path, point: PointConfig) -> Path:

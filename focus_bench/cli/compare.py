@@ -22,6 +22,14 @@ def command(
             show_default="all",
         ),
     ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Predict every point with this seed, as if what its runs drew were not known; "
+            "intervals then allow for other seeds, too.",
+            show_default="each run's own",
+        ),
+    ] = None,
     csv: Annotated[
         Path | None,
         typer.Option(help="Also write every figure to this CSV file.", show_default="none"),
@@ -38,10 +46,10 @@ def command(
     from focus_bench.api.comparison import compare_folder
     from focus_bench.cli.paths import check_writable
     from focus_bench.report.atomic import write_atomic
-    from focus_bench.report.compare import comparison_csv
+    from focus_bench.report.comparison_csv import comparison_csv
     from focus_bench.report.console import make_console
     from focus_bench.report.figures.predicted import check_plot_name, write_predicted_plot
-    from focus_bench.report.judgement import causes_table, errors_by_policy_table
+    from focus_bench.report.judgement import causes_table, errors_by_policy_table, seeds_table
     from focus_bench.report.tables import comparison_table
 
     sources = [folder, points, None if gpu is None else Path(gpu)]
@@ -49,19 +57,27 @@ def command(
     check_writable("--plot", plot, inputs=sources)
     if plot is not None:
         check_plot_name(plot)
-    compared = compare_folder(folder, hardware=gpu, points=points)
+    compared = compare_folder(folder, hardware=gpu, points=points, seed=seed)
     pairs = compared.pairs
     console = make_console()
-    console.print(comparison_table([result for pair in pairs for result in pair.results]))
-    console.print(errors_by_policy_table(pairs))
-    causes = causes_table(compared.causes)
-    if causes is not None:
-        console.print(causes)
+    results = [result for pair in pairs for result in pair.results]
+    console.print(comparison_table(results, any_seed=seed is not None))
+    for table in (
+        seeds_table(pairs),
+        errors_by_policy_table(pairs),
+        causes_table(compared.causes),
+    ):
+        if table is not None:
+            console.print(table)
     for pair in pairs:
         if pair.measured is not None and pair.predicted is None:
+            reason = (
+                "no decode trace was kept"
+                if seed is None
+                else "a decode trace is of its own seed only"
+            )
             console.print(
-                f"not predicted: point {pair.point.hash()}, where the model decided and no decode "
-                "trace was kept",
+                f"not predicted: point {pair.point.hash()}, where the model decided and {reason}",
                 soft_wrap=True,
             )
     if csv is not None:

@@ -10,6 +10,9 @@ from focus_bench.core.errors import UsageError
 
 LEVEL = 0.9  # share of runs whose figure an interval is to hold
 _PREFIX = "interval "
+COVERS = "intervals cover"  # the setting in which a prediction says what its intervals allow for
+COSTS = "costs"
+COSTS_AND_SEEDS = "costs and other seeds"
 DOMAIN = "domain"  # the setting in which a prediction says, in a word, what its costs rest on
 
 

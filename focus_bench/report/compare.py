@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields, replace
 from focus_bench.core.config import DecodeConfig, EngineConfig, ImportanceConfig, PointConfig
 from focus_bench.core.intervals import Interval, intervals_in
 from focus_bench.report.distribution import ratio
-from focus_bench.report.export import Cell, csv_text
 from focus_bench.report.metrics import PointMetrics
 from focus_bench.report.results import FOR, PointResult
 from focus_bench.report.spread import Spread
@@ -83,11 +82,13 @@ def _latency(name: str, percentile: str) -> Figure:
     return Figure(name=f"{name}_{percentile}_s", heading=f"{name.upper()}\n{percentile}", get=get)
 
 
+E2E_P99 = _latency("e2e", "p99")
 # All that a prediction is held against.
 JUDGED = (
     *FIGURES,
     *(_latency(name, "p90") for name in ("ttft", "tpot", "e2e")),
-    *(_latency(name, "p99") for name in ("ttft", "tpot", "e2e")),
+    *(_latency(name, "p99") for name in ("ttft", "tpot")),
+    E2E_P99,
 )
 
 
@@ -135,20 +136,28 @@ class ErrorSummary:
     worst: float | None
 
 
-def pair_results(results: Iterable[PointResult]) -> tuple[Comparison, ...]:
+def pair_results(
+    results: Iterable[PointResult], *, any_seed: bool = False
+) -> tuple[Comparison, ...]:
     """Every measurement with its predictions (one line for each), then predictions left alone.
 
     Of the same point, source and hardware the last result counts. Published results are left out.
+    `any_seed`: a prediction belongs to the measurements of all seeds of its point.
     """
+
+    def same_work(point: PointConfig) -> PointConfig:
+        return without_seed(point) if any_seed else point
+
     latest = {result.key: result for result in results}
     measured = [r for r in latest.values() if r.source == "measured"]
     predicted = [r for r in latest.values() if r.source == "predicted"]
     pairs: list[Comparison] = []
     used: set[tuple[str, str, str]] = set()
     for result in measured:
-        same = [p for p in predicted if p.point == result.point]
-        alike = match_key(result.point)
-        partners = same or [p for p in predicted if match_key(p.point) == alike]
+        work = same_work(result.point)
+        same = [p for p in predicted if same_work(p.point) == work]
+        alike = match_key(work)
+        partners = same or [p for p in predicted if match_key(same_work(p.point)) == alike]
         used.update(partner.key for partner in partners)
         if not partners:
             pairs.append(Comparison(point=result.point, measured=result, predicted=None))
@@ -175,8 +184,12 @@ def error_percent(pair: Comparison, figure: Figure) -> float | None:
 
 def error_summary(pairs: Iterable[Comparison], figure: Figure) -> ErrorSummary:
     """Mean and worst absolute error of a figure over the pairs for which it is defined."""
-    known = (error_percent(pair, figure) for pair in pairs)
-    errors = [abs(error) for error in known if error is not None]
+    return summary_of(error_percent(pair, figure) for pair in pairs)
+
+
+def summary_of(signed: Iterable[float | None]) -> ErrorSummary:
+    """Mean and worst absolute value of the errors that are defined, in percent."""
+    errors = [abs(error) for error in signed if error is not None]
     return ErrorSummary(
         count=len(errors),
         mape=statistics.fmean(errors) if errors else None,
@@ -184,15 +197,12 @@ def error_summary(pairs: Iterable[Comparison], figure: Figure) -> ErrorSummary:
     )
 
 
-def error_by_policy(
-    pairs: Sequence[Comparison], figure: Figure = THROUGHPUT
-) -> dict[str, ErrorSummary]:
-    """The summary for each policy, in order of first appearance."""
-    policies = dict.fromkeys(pair.point.decode.policy for pair in pairs)
-    return {
-        policy: error_summary([p for p in pairs if p.point.decode.policy == policy], figure)
-        for policy in policies
-    }
+def by_policy(pairs: Iterable[Comparison]) -> dict[str, tuple[Comparison, ...]]:
+    """The pairs of each policy, in order of first appearance."""
+    groups: dict[str, list[Comparison]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.point.decode.policy, []).append(pair)
+    return {policy: tuple(own) for policy, own in groups.items()}
 
 
 def noise_percent(pair: Comparison, figure: Figure) -> float | None:
@@ -249,57 +259,6 @@ def hardware_differences(pairs: Iterable[Comparison]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def comparison_csv(pairs: Sequence[Comparison]) -> str:
-    """Tidy CSV: one row a point and figure that was both measured and predicted."""
-    header = (
-        *("point_hash", "hardware", "policy", "model", "dataset", "batch_size", "block_length"),
-        *("alpha", "threshold", "figure", "measured", "predicted", "error_percent"),
-        *("interval_low", "interval_high"),
-        *("measured_runs", "measured_mean", "measured_cv_percent", "measured_half_width_percent"),
-        *("measured_hardware", "hardware_differs", "notes"),
-    )
-    rows: list[tuple[Cell, ...]] = []
-    for pair in pairs:
-        if pair.measured is None or pair.predicted is None:
-            continue
-        point = pair.point
-        notes = "; ".join(dict.fromkeys((*pair.measured.all_notes, *pair.predicted.all_notes)))
-        differences = "; ".join(hardware_differences([pair])) or None
-        spreads = {figure.name: spread_of(pair.measured, figure) for figure in JUDGED}
-        intervals = {figure.name: interval_of(pair, figure) for figure in JUDGED}
-        rows += [
-            (
-                point.hash(),
-                pair.predicted.hardware,
-                point.decode.policy,
-                point.engine.model,
-                point.workload.dataset,
-                point.scheduler.batch_size,
-                point.decode.block_length,
-                point.decode.alpha,
-                point.decode.threshold,
-                figure.name,
-                figure.get(pair.measured.metrics),
-                figure.get(pair.predicted.metrics),
-                error_percent(pair, figure),
-                *_ends(intervals[figure.name]),
-                spreads[figure.name].count,
-                spreads[figure.name].mean,
-                spreads[figure.name].cv_percent,
-                spreads[figure.name].half_width_percent,
-                pair.measured.hardware,
-                differences,
-                notes,
-            )
-            for figure in JUDGED
-        ]
-    return csv_text(header, rows)
-
-
-def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
-    return (None, None) if interval is None else (interval.low, interval.high)
-
-
 def _with_baselines(
     results: Iterable[PointResult],
 ) -> list[tuple[PointResult, PointResult | None]]:
@@ -350,6 +309,11 @@ def match_key(point: PointConfig) -> PointConfig:
         scheduler=replace(point.scheduler, num_pages=None),
         workload=replace(point.workload, dataset_path="", download=False),
     )
+
+
+def without_seed(point: PointConfig) -> PointConfig:
+    """The point with seed 0: what the results of all its seeds share."""
+    return replace(point, seed=0)
 
 
 def _baseline_key(result: PointResult) -> tuple[PointConfig, str, str]:

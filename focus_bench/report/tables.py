@@ -17,19 +17,20 @@ from focus_bench.report.compare import (
     THROUGHPUT,
     Comparison,
     Figure,
-    error_by_policy,
+    by_policy,
     error_percent,
-    error_summary,
     hardware_differences,
     noise_percent,
     pair_results,
     speedup_noises,
     speedups,
 )
+from focus_bench.report.error_columns import SEEDS_LINE, ErrorRow, error_columns
 from focus_bench.report.estimates import PointEstimate, estimate_columns
 from focus_bench.report.layout import Column, FittedTable, column
 from focus_bench.report.metrics import PointMetrics
 from focus_bench.report.results import PointResult
+from focus_bench.report.seeds import by_point, has_several_seeds
 
 _NOISE = "+-\n%"
 
@@ -140,12 +141,15 @@ def results_table(results: Sequence[PointResult]) -> RenderableType:
     return Group(*_head(pairs, notes), FittedTable(columns=tuple(columns)))
 
 
-def comparison_table(results: Sequence[PointResult], *, head: bool = True) -> RenderableType:
+def comparison_table(
+    results: Sequence[PointResult], *, head: bool = True, any_seed: bool = False
+) -> RenderableType:
     """Errors of the prediction in percent: each point and figure, then the means by policy.
 
     `head` False leaves out what the main table of the same results already says above itself.
+    `any_seed`: predictions belong to the measurements of all seeds of their point.
     """
-    pairs = tuple(p for p in pair_results(results) if p.measured and p.predicted)
+    pairs = tuple(p for p in pair_results(results, any_seed=any_seed) if p.measured and p.predicted)
     if not pairs:
         return Text("no point was both measured and predicted")
     notes = captions(pairs)
@@ -161,21 +165,15 @@ def comparison_table(results: Sequence[PointResult], *, head: bool = True) -> Re
         )
         if repeated:
             errors.append(_noise_column(pairs, figure))
-    by_policy = {**error_by_policy(pairs), "all": error_summary(pairs, THROUGHPUT)}
-    means = list(by_policy.items())
+    groups = {**by_policy(pairs), "all": pairs}
+    means = error_columns([ErrorRow(pairs=own, figure=THROUGHPUT) for own in groups.values()])
     return Group(
         *(_head(pairs, notes) if head else ()),
         Text("error of the prediction in percent: 100 * (predicted - measured) / measured"),
         FittedTable(columns=tuple(errors)),
         Text("output throughput: absolute errors in percent"),
-        FittedTable(
-            columns=(
-                column("policy", means, lambda item: item[0], is_name=True),
-                column("points", means, lambda item: str(item[1].count)),
-                column("MAPE", means, lambda item: formats.fixed(item[1].mape, 1)),
-                column("worst", means, lambda item: formats.fixed(item[1].worst, 1)),
-            )
-        ),
+        *((Text(SEEDS_LINE),) if has_several_seeds(by_point(pairs)) else ()),
+        FittedTable(columns=(column("policy", list(groups), str, is_name=True), *means)),
     )
 
 

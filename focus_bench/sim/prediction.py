@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from focus_bench.core.config import PointConfig
-from focus_bench.core.intervals import DOMAIN, interval_settings
+from focus_bench.core.intervals import (
+    COSTS,
+    COSTS_AND_SEEDS,
+    COVERS,
+    DOMAIN,
+    interval_settings,
+)
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
@@ -46,11 +52,14 @@ def predict(
     asked: Prediction,
     *,
     interval: bool,
+    other_seeds: bool,
     on_progress: Callable[[Recorder], None] | None = None,
 ) -> RunRecord:
     """Simulate; the record's notes and settings say what its costs rest on.
 
     `interval`: and its settings hold the intervals of its figures, if costs were calibrated.
+    `other_seeds`: they allow for what other seeds would decode, where the decoding is drawn; else
+    for costs alone, as suits a run of the very seed.
     """
     record = _simulated(asked, 1.0, on_progress)
     shares = _shares(asked, record)
@@ -63,6 +72,7 @@ def predict(
     if uncertainty is not None:
         workload, scheduler = asked.workload, asked.point.scheduler
         slots = min(scheduler.batch_size, workload.max_concurrency or scheduler.batch_size)
+        is_wide = other_seeds and asked.point.acceptance.kind != "replay"
         found = intervals_of(
             record,
             uncertainty,
@@ -70,10 +80,11 @@ def predict(
             slots=slots,
             is_open=workload.max_concurrency is None,
             depends_on_time=any(request.arrival_s > 0.0 for request in workload.requests),
-            depends_on_seed=asked.point.acceptance.kind != "replay",
+            depends_on_seed=is_wide,
             rerun=lambda factor: _simulated(asked, factor, None),
         )
-        settings |= interval_settings(found)
+        covers = COSTS_AND_SEEDS if is_wide else COSTS
+        settings |= {COVERS: covers, **interval_settings(found)}
     return dataclasses.replace(
         record,
         notes=(*record.notes, *notes),

@@ -8,6 +8,7 @@ import pytest
 from focus_bench.api.engine import Engine
 from focus_bench.cli.main import main
 from focus_bench.core.calibration import CalibrationSamples
+from focus_bench.core.intervals import intervals_in
 from focus_bench.report.folder import load_folder
 from focus_bench.sim.calibration import load_profile
 
@@ -250,6 +251,98 @@ def test_compare_judges_fixed_points_and_names_causes(
     assert "decode.policy ideal" in capsys.readouterr().err
     assert main(["compare", str(folder), "--plot", str(tmp_path / "plot.txt")]) == 2
     assert "NAME.svg" in capsys.readouterr().err
+
+
+def figures(file: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """Lines of compare --csv by (seed, figure)."""
+    with file.open(newline="") as stream:
+        return {(line["seed"], line["figure"]): line for line in csv.DictReader(stream)}
+
+
+def test_compare_with_a_seed_predicts_a_point_once_for_all_its_measured_seeds(
+    tmp_path: Path,
+    measured: list[float],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    folder, own, other = tmp_path / "out", tmp_path / "own.csv", tmp_path / "other.csv"
+    sizes = ["--num-prompts", "12", "--max-new-tokens", "24", "--request-rate", "2000"]
+    point = ["--policy", "focus", "--threshold", "0.9"]
+    arguments = [*RUN, *sizes, *point, "--no-predict", "--output-dir", str(folder), "--quiet"]
+    for seed in ("1", "2"):
+        assert main([*arguments, "--seed", seed, "--resume"]) == 0
+    assert main(["calibrate", "--model", "dummy-tiny", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(folder), "--csv", str(own)]) == 0
+    shown = capsys.readouterr().out
+    assert "predicted with each run's own seed; intervals allow for costs\n" in shown
+    assert main(["compare", str(folder), "--seed", "7", "--csv", str(other)]) == 0
+    shown_other = capsys.readouterr().out
+    assert "predicted with seed 7; intervals allow for costs and other seeds\n" in shown_other
+    assert all("points, mean over seeds" in text for text in (shown, shown_other))
+    ours, theirs = figures(own), figures(other)
+    assert ours.keys() == theirs.keys()
+    assert {seed for seed, _ in ours} == {"1", "2"}
+    simulated = tmp_path / "simulated"
+    arguments = ["simulate", *REQUESTS, *sizes, *point, "--batch-size", "2", "--seed", "7"]
+    assert main([*arguments, "--quiet", "--output-dir", str(simulated)]) == 0
+    (result,) = load_folder(simulated).results
+    intervals = intervals_in(result.settings)
+    for (seed, name), line in theirs.items():
+        same = ours[seed, name]
+        assert line["measured"] == same["measured"]
+        assert (line["predicted_seed"], same["predicted_seed"]) == ("7", seed)
+        assert line["predicted"] == theirs["1", name]["predicted"]
+        if name not in intervals:
+            continue
+        assert (line["interval_covers"], same["interval_covers"]) == (
+            "costs and other seeds",
+            "costs",
+        )
+        # What simulate says of this seed, whichever seed was measured.
+        assert float(line["interval_low"]) == intervals[name].low
+        assert float(line["interval_high"]) == intervals[name].high
+    assert float(theirs["1", "output_throughput"]["predicted"]) == result.metrics.output_throughput
+    # Of its own seed each run decodes what was predicted, of another one not.
+    for seed in ("1", "2"):
+        key = (seed, "processed_per_decoded")
+        assert float(ours[key]["error_percent"]) == 0.0
+        assert float(theirs[key]["error_percent"]) != 0.0
+    assert ours["1", "e2e_p50_s"]["predicted"] != ours["2", "e2e_p50_s"]["predicted"]
+
+    def spread(line: dict[str, str]) -> float:
+        return float(line["interval_high"]) / float(line["interval_low"])
+
+    assert spread(ours["1", "e2e_p50_s"]) < spread(theirs["1", "e2e_p50_s"])
+    # Every measured run has its causes, against the one prediction.
+    causes = shown_other[shown_other.index("causes of the error") :].splitlines()
+    found = [line.split() for line in causes if line.startswith("focus")]
+    assert len({row[2] for row in found}) == len(found) == 2
+
+
+def test_compare_with_a_seed_knows_nothing_of_what_a_model_decided(
+    tmp_path: Path, measured: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    arguments = [*RUN, "--policy", "focus", "--output-dir", str(folder), "--quiet", "--no-predict"]
+    model_decides = ["--acceptance", "confidence", "--importance", "model", "--threshold", "0.01"]
+    assert main([*arguments, *model_decides]) == 0
+    assert main(["calibrate", "--model", "dummy-tiny", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(folder), "--seed", "3"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "that can be predicted with --seed 3: one with synthetic" in err
+    assert main([*arguments, "--resume"]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(folder), "--seed", "3"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("where the model decided and a decode trace is of its own seed only") == 1
+    assert main(["compare", str(folder), "--seed", "-1"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "--seed: -1 is not usable" in err
 
 
 def test_a_trace_of_too_few_requests_is_one_line_before_anything_runs(

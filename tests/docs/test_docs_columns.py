@@ -16,6 +16,7 @@ from focus_bench.api import make_point
 from focus_bench.core.records import EnvironmentSample, RunRecord
 from focus_bench.core.workload import Provenance
 from focus_bench.report import against, compare
+from focus_bench.report.comparison_csv import comparison_csv
 from focus_bench.report.export import environment_csv, runs_csv, summary_csv
 from focus_bench.report.folder import load_folder
 from focus_bench.report.results import PointResult, result_of
@@ -131,7 +132,7 @@ def test_comparisons(measured: Path) -> None:
     result = load_folder(measured).results[0]
     predicted = dataclasses.replace(result, source="predicted", hardware="h200", runs=())
     pairs = compare.pair_results([result, predicted])
-    assert check(compare.comparison_csv(pairs), "compare")
+    assert check(comparison_csv(pairs), "compare")
     side = against.Side(results=(result,))
     assert check(against.against_csv(against.compare_against(side, side)), "against")
 
