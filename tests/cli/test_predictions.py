@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from focus_bench.api import compare
 from focus_bench.api.engine import Engine
 from focus_bench.cli.main import main
 from focus_bench.core.calibration import CalibrationSamples
@@ -280,7 +281,11 @@ def test_compare_with_a_seed_predicts_a_point_once_for_all_its_measured_seeds(
     assert main(["compare", str(folder), "--seed", "7", "--csv", str(other)]) == 0
     shown_other = capsys.readouterr().out
     assert "predicted with seed 7; intervals allow for costs and other seeds\n" in shown_other
-    assert all("points, mean over seeds" in text for text in (shown, shown_other))
+    for text in (shown, shown_other):
+        assert "error of the prediction in percent: 100 * (predicted - measured)" in text
+        assert "points, mean over seeds" in text
+    pairs = compare(folder, seed=7)
+    assert [(p.measured.point.seed, p.predicted.point.seed) for p in pairs] == [(1, 7), (2, 7)]
     ours, theirs = figures(own), figures(other)
     assert ours.keys() == theirs.keys()
     assert {seed for seed, _ in ours} == {"1", "2"}
