@@ -21,12 +21,10 @@ from focus_bench.engine.cuda_graphs import StageGraphs
 from focus_bench.engine.decode_step import EvictionChoice, HeadPlaces, StepResult
 from focus_bench.engine.device_eviction import DeviceEviction
 from focus_bench.engine.device_head import DeviceHead
-from focus_bench.engine.forward import FirstLayers, first_layers, later_layers, prefill_layers
+from focus_bench.engine.device_prefill import DevicePrefill
+from focus_bench.engine.forward import FirstLayers, first_layers, later_layers
 from focus_bench.engine.kernel_rows import KernelRows
-from focus_bench.engine.kernels.paged_attention.launcher import (
-    AttentionLayout,
-    compile_prefill,
-)
+from focus_bench.engine.kernels.paged_attention.launcher import AttentionLayout
 from focus_bench.engine.kv_cache import PagedKVCache
 from focus_bench.engine.layer_stack import LayerStack
 from focus_bench.engine.models.base import BlockDiffusionModel
@@ -75,44 +73,26 @@ class DeviceStep:
         policy = get_policy(rules.decode.policy)
         self._may_evict = policy.eviction is not EvictionKind.NONE or policy.adaptive
         self._head = DeviceHead(model, self._stack, sampling, max_rows=capacity)
+        self._prefill = DevicePrefill(
+            model,
+            self._stack,
+            cache,
+            block_length=self._block_length,
+            cuda_graphs=cuda_graphs,
+        )
         self._table_width = 0
 
     # -- DecodeStep ------------------------------------------------------------------------------
 
     def prepare(self, max_pages: int) -> None:
-        """Make the buffers, capture the policy's graphs, compile what prefill takes."""
+        """Make the buffers, capture the graphs, compile what prefill takes."""
         self._reserve(min(max_pages, self._cache.num_pages))
         if self._model.device.type == "cuda":
-            keys, values = self._cache.layer(0)
-            compile_prefill(
-                keys,
-                values,
-                num_q_heads=self._model.spec.num_q_heads,
-                page_size=self._cache.page_size,
-                block_length=self._block_length,
-            )
+            self._prefill.compile()
 
     def prefill(self, plan: Plan) -> None:
         """Write the K/V of the plan's prefill chunks."""
-        page_size, device = self._cache.page_size, self._model.device
-        positions = [
-            np.arange(c.start, c.start + len(c.token_ids), dtype=np.int32) for c in plan.prefill
-        ]
-        slots = [
-            plan.page_table[c.slot][p // page_size] * page_size + p % page_size
-            for c, p in zip(plan.prefill, positions, strict=True)
-        ]
-        ids = [chunk.token_ids for chunk in plan.prefill]
-        tokens = np.stack([np.concatenate(part) for part in (ids, positions, slots)])
-        token_ids, at, to = torch.from_numpy(tokens.astype(np.int32)).to(device).unbind()
-        rows = KernelRows.of_prefill(
-            plan.prefill,
-            plan.page_table,
-            page_size=page_size,
-            block_length=self._block_length,
-            device=device,
-        )
-        prefill_layers(self._stack, token_ids, at, to, rows)
+        self._prefill.run(plan.prefill, plan.page_table)
 
     def decode(
         self,
@@ -244,6 +224,7 @@ class DeviceStep:
     def _capture(self) -> None:
         """Capture the policy's stages for every bucket up to the limit, over empty inputs."""
         pool = torch.cuda.graph_pool_handle() if self._buckets else None
+        self._prefill.capture(self._table_width, pool)
         self._first_graphs: StageGraphs[FirstLayers] = StageGraphs(pool)
         self._eviction_graphs: StageGraphs[None] = StageGraphs(pool)
         self._kept_graphs: StageGraphs[Tensor] = StageGraphs(pool)

@@ -19,7 +19,12 @@ from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import CURVES, TABLE_TOKENS, GpuCalibration, curves_of_model
 from focus_bench.core.records import StepTiming
-from focus_bench.core.token_buckets import captured_buckets, token_bucket
+from focus_bench.core.token_buckets import (
+    MAX_GRAPH_CHUNKS,
+    captured_buckets,
+    prefill_buckets,
+    token_bucket,
+)
 from focus_bench.sim.curves import CurveFunction, Tally
 from focus_bench.sim.op_work import Peaks, WorkShape
 
@@ -34,16 +39,22 @@ RAGGED_VARIATION = 0.46
 
 @dataclass(frozen=True, kw_only=True)
 class Corrections:
-    """What whole measured steps say about a part: seconds = scale * curves + constant."""
+    """What whole measured steps say about a part.
+
+    Its seconds are scale * curves + constant + per_sequence * sequences. (In prefix and eviction
+    the device waits for what the host describes.)
+    """
 
     scale: Mapping[str, float] = field(default_factory=dict)
     constant_s: Mapping[str, float] = field(default_factory=dict)
+    per_sequence_s: Mapping[str, float] = field(default_factory=dict)
 
-    def of(self, part: str, seconds: float) -> float:
+    def of(self, part: str, seconds: float, sequences: float) -> float:
         """A part's seconds, corrected; nothing stays nothing."""
         if seconds <= 0.0:
             return 0.0
-        return self.scale.get(part, 1.0) * seconds + self.constant_s.get(part, 0.0)
+        added = self.constant_s.get(part, 0.0) + self.per_sequence_s.get(part, 0.0) * sequences
+        return self.scale.get(part, 1.0) * seconds + added
 
 
 NO_CORRECTIONS = Corrections()
@@ -64,6 +75,17 @@ class StepCapacity:
     def buckets(self) -> frozenset[int]:
         """Buckets with graphs."""
         return frozenset(captured_buckets(self.cuda_graphs, self.max_rows * self.block_length))
+
+    def prefill_bucket(self, shape: PrefillShape) -> int | None:
+        """The bucket of prefilled tokens whose graph takes the chunks; None: kernel by kernel."""
+        if shape.num_chunks > MAX_GRAPH_CHUNKS:
+            return None
+        bucket = token_bucket(max(1, int(shape.length.sum())))
+        return bucket if bucket in self._prefill_buckets else None
+
+    @cached_property
+    def _prefill_buckets(self) -> frozenset[int]:
+        return frozenset(prefill_buckets(self.cuda_graphs, self.block_length))
 
 
 @dataclass(kw_only=True)
@@ -332,8 +354,9 @@ class CurveModel:
             host_s = max(host_s, self._rows(f"host_step_{mode}", float(forward.num_rows)))
         if not shape.forwards:
             host_s = self._rows("host_step_eager", 1.0)
-        fixed = {part: self.corrections.of(part, seconds) for part, seconds in parts.items()}
-        host_s = self.corrections.of("host", host_s)
+        sequences = float(sum(forward.num_rows for forward in shape.forwards))
+        fixed = {part: self.corrections.of(part, s, sequences) for part, s in parts.items()}
+        host_s = self.corrections.of("host", host_s, sequences)
         return StepTiming(
             duration_s=sum(fixed.values()) + host_s,
             **{f"{part}_s": seconds for part, seconds in fixed.items()},
@@ -346,14 +369,16 @@ class CurveModel:
         return (bucket, True) if bucket in self.capacity.buckets else (tokens, False)
 
     def _prefill(self, shape: PrefillShape) -> float:
-        """Chunks are prefilled kernel by kernel, all layers in one stage."""
+        """Chunks are prefilled in all layers in one stage, as a graph or kernel by kernel."""
         tokens, layers = float(shape.length.sum()), self.spec.num_layers
+        bucket = self.capacity.prefill_bucket(shape)
+        rows = tokens if bucket is None else float(bucket)
         device_s = (
-            self._rows("embed_rope", tokens)
-            + self._products(tokens, tokens, layers, range(layers - 1))
+            self._rows("embed_rope", rows)
+            + self._products(rows, tokens, layers, range(layers - 1))
             + self._prefill_attention(shape) * (layers - 1)
         )
-        launch_s = self._launch("launch_prefill", tokens)
+        launch_s = self._launch("launch_prefill" if bucket is None else "replay_later", rows)
         return max(device_s, launch_s)
 
     def _prefill_attention(self, shape: PrefillShape) -> float:

@@ -18,11 +18,14 @@ from focus_bench.sim.nonnegative import FLOOR_S, robust_nnls
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 # A kind of step with fewer measured steps than this says nothing about the next run.
 MIN_STEPS_OF_KIND = 4
-# How strongly a scale of 1 and a constant of 0 hold against what steps say, as a share of them.
+# How strongly a scale of 1 and constants of 0 hold against what steps say, as a share of them.
 _PRIOR = 0.2
+# Parts in which a device waits for what the host says of every sequence.
+_DESCRIBED = ("prefix", "eviction")
 _SMALLEST_S = 1e-7
 
 
@@ -73,22 +76,21 @@ def uncertainty_of(
     measured: FloatArray,
     kinds: IntArray,
     *,
-    fit: Callable[[FloatArray, FloatArray], Corrections] | None = None,
+    refit: Callable[[BoolArray], FloatArray] | None = None,
     part_spread: Mapping[str, float] | None = None,
 ) -> Uncertainty:
     """From predicted and measured seconds [steps, parts] and the kind of each step [steps].
 
-    `fit` corrects predictions by other steps than those of the kind at hand; None: the predictions
-    are final.
+    `refit` gives the predictions of all steps, corrected by some of them ([steps], those of other
+    kinds than the one at hand); None: the predictions are final.
     """
     logs, spreads = [], []
     for kind in np.unique(kinds):
         own = kinds == kind
         if own.sum() < MIN_STEPS_OF_KIND:
             continue
-        ours = predicted[own]
-        if fit is not None and (~own).any():
-            ours = corrected(ours, fit(predicted[~own], measured[~own]))
+        ours = predicted if refit is None or own.all() else refit(~own)
+        ours = ours[own]
         logs.append(_log_ratio(measured[own].sum(axis=0), ours.sum(axis=0)))
         single = _log_ratio(measured[own], ours)
         spreads.append(np.square(single - np.nan_to_num(logs[-1])))
@@ -112,13 +114,17 @@ def seconds_of(samples: CalibrationSamples) -> FloatArray:
     return np.stack([samples.seconds[part] for part in TIMED_PARTS], axis=1)
 
 
-def fit_corrections(predicted: FloatArray, measured: FloatArray) -> Corrections:
-    """A scale and a constant for each part [steps, parts], none negative, near 1 and 0.
+def fit_corrections(
+    predicted: FloatArray, measured: FloatArray, sequences: FloatArray
+) -> Corrections:
+    """What predictions of each part [steps, parts] lack, none negative, scales near 1 and the rest
+    near 0. `sequences` [steps].
 
     Raises nothing; a part with few steps stays as it is predicted.
     """
     scale: dict[str, float] = {}
     constant_s: dict[str, float] = {}
+    per_sequence_s: dict[str, float] = {}
     step_s = np.maximum(measured.sum(axis=1), _SMALLEST_S)
     for i, part in enumerate(TIMED_PARTS):
         some = (predicted[:, i] > 0.0) & (measured[:, i] > 0.0)
@@ -126,29 +132,34 @@ def fit_corrections(predicted: FloatArray, measured: FloatArray) -> Corrections:
         if count < 2 * MIN_STEPS_OF_KIND:
             continue
         ours, theirs, steps = predicted[some, i], measured[some, i], step_s[some]
-        # Two more rows, each worth a share of all steps, that hold scale and constant.
+        columns = [ours, np.ones(count)]
+        if part in _DESCRIBED:
+            columns.append(sequences[some])
+        # One more row each, worth a share of all steps, that hold the coefficients.
         typical = float(np.median(ours))
         strong = _PRIOR * np.sqrt(count)
-        matrix = np.stack([ours, np.ones(count)], axis=1)
         # (A row of s seconds weighs 1 / sqrt(s), at least FLOOR_S: the factors make up for it.)
         held, free = typical * strong**2, strong * np.sqrt(FLOOR_S / max(typical, FLOOR_S))
+        weights = [held, *(free * float(np.median(column)) for column in columns[1:])]
         coefficients = robust_nnls(
-            np.concatenate([matrix, [[held, 0.0], [0.0, free]]]),
-            np.concatenate([theirs, [held, 0.0]]),
-            np.concatenate([steps, np.full(2, np.median(steps))]),
+            np.concatenate([np.stack(columns, axis=1), np.diag(weights)]),
+            np.concatenate([theirs, [held], np.zeros(len(columns) - 1)]),
+            np.concatenate([steps, np.full(len(columns), np.median(steps))]),
         )
         scale[part], constant_s[part] = float(coefficients[0]), float(coefficients[1])
-    return Corrections(scale=scale, constant_s=constant_s)
+        if part in _DESCRIBED:
+            per_sequence_s[part] = float(coefficients[2])
+    return Corrections(scale=scale, constant_s=constant_s, per_sequence_s=per_sequence_s)
 
 
-def corrected(predicted: FloatArray, corrections: Corrections) -> FloatArray:
-    """Predictions [steps, parts] with the corrections of each part."""
-    columns = []
-    for i, part in enumerate(TIMED_PARTS):
-        column = predicted[:, i]
-        shifted = corrections.scale.get(part, 1.0) * column + corrections.constant_s.get(part, 0.0)
-        columns.append(np.where(column > 0.0, shifted, 0.0))
-    return np.stack(columns, axis=1)
+def corrected(predicted: FloatArray, corrections: Corrections, sequences: FloatArray) -> FloatArray:
+    """Predictions [steps, parts] of steps of `sequences` [steps] with each part's corrections."""
+    return np.array(
+        [
+            [corrections.of(part, s, n) for part, s in zip(TIMED_PARTS, step, strict=True)]
+            for step, n in zip(predicted.tolist(), sequences.tolist(), strict=True)
+        ]
+    ).reshape(predicted.shape)
 
 
 def kinds_of(samples: CalibrationSamples) -> IntArray:

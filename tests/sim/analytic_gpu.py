@@ -183,11 +183,14 @@ class AnalyticGpu:
             parts["swap"] = 0.5 * (self.op("swap_out", tokens) + self.op("swap_in", tokens))
         if prefill.num_chunks:
             tokens = float(prefill.length.sum())
+            rows, graph = tokens, False
+            if prefill.num_chunks <= 4 and tokens <= 1024 and self.cuda_graphs != "off":
+                rows, graph = float(token_bucket(int(tokens))), True
             attention = self.attention(prefill.length, prefill.start + 0.5 * prefill.length)
-            parts["prefill"] = self.op("embed_rope", tokens) + layers * self.op("project", tokens)
+            parts["prefill"] = self.op("embed_rope", rows) + layers * self.op("project", rows)
             parts["prefill"] += (layers - 1) * attention
-            parts["prefill"] += self.finishes(range(layers - 1), tokens, tokens)
-            launches = self.op("launch_prefill", 32)
+            parts["prefill"] += self.finishes(range(layers - 1), rows, tokens)
+            launches = self.op("replay_later" if graph else "launch_prefill", 32)
             parts["prefill"] = max(parts["prefill"], launches)
         graph = False
         for f in shape.forwards:

@@ -14,12 +14,13 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import get_hardware
 from focus_bench.core.model_spec import PRESETS
 from focus_bench.core.op_curves import GpuCalibration
-from focus_bench.core.token_buckets import token_bucket
+from focus_bench.core.token_buckets import MAX_GRAPH_TOKENS, token_bucket
 from focus_bench.engine.calibration_grid import Limits, planned_points
 from focus_bench.sim.curve_model import CurveModel, StepCapacity
 from focus_bench.sim.domain import domain_note, domain_of, shares_text
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.roofline import RooflineModel
+from focus_bench.sim.step_fit import StepFit
 
 SPEC = PRESETS["sdar-8b"]
 LIMITS = Limits(cache_tokens=800_000, sequence_tokens=32_768, page_size=64)
@@ -303,8 +304,41 @@ def test_corrections_find_a_host_that_is_slower_in_real_steps(calibration: GpuCa
     samples = calibration.steps["graph"]
     seconds = {**samples.seconds, "head": 1.15 * samples.seconds["head"]}
     steps = {"graph": dataclasses.replace(samples, seconds=seconds)}
-    fitted = GpuProfile(dataclasses.replace(calibration, steps=steps)).fitted[1]
-    usual = GpuProfile(dataclasses.replace(calibration, steps={"graph": samples})).fitted[1]
+    fitted = fit_of(dataclasses.replace(calibration, steps=steps)).fitted[1]
+    usual = fit_of(dataclasses.replace(calibration, steps={"graph": samples})).fitted[1]
     assert fitted.scale["head"] == pytest.approx(1.15 * usual.scale["head"], rel=0.03)
     assert fitted.scale["suffix"] == pytest.approx(usual.scale["suffix"], rel=0.01)
     assert min(fitted.constant_s.values()) >= 0.0
+
+
+def fit_of(calibration: GpuCalibration, *, graphs: bool = True) -> StepFit:
+    return StepFit(calibration=calibration, has_graphs=graphs)
+
+
+def test_small_steps_without_graphs_say_nothing_of_runs_with_graphs(
+    calibration: GpuCalibration,
+) -> None:
+    """They wait for the host, which was slow for a while."""
+    eager = calibration.steps["eager"]
+    small = (eager.counts["fed"] <= MAX_GRAPH_TOKENS) & (eager.counts["rows"] > 0)
+    assert small.any()
+    slow = {part: np.where(small, 3.0, 1.0) * s for part, s in eager.seconds.items()}
+    steps = {**calibration.steps, "eager": dataclasses.replace(eager, seconds=slow)}
+    disturbed = dataclasses.replace(calibration, steps=steps)
+    usual = fit_of(calibration)
+    assert fit_of(disturbed).fitted == usual.fitted
+    assert np.array_equal(
+        fit_of(disturbed).uncertainty.kinds, usual.uncertainty.kinds, equal_nan=True
+    )
+    assert fit_of(disturbed, graphs=False).fitted != fit_of(calibration, graphs=False).fitted
+
+
+def test_what_the_host_describes_grows_with_the_sequences(calibration: GpuCalibration) -> None:
+    samples = calibration.steps["graph"]
+    rows = samples.counts["rows"]
+    seconds = {**samples.seconds, "prefix": samples.seconds["prefix"] + 2e-4 + 5e-6 * rows}
+    steps = {"graph": dataclasses.replace(samples, seconds=seconds)}
+    found = fit_of(dataclasses.replace(calibration, steps=steps)).fitted[1]
+    assert found.scale["prefix"] == pytest.approx(1.0, abs=0.1)
+    assert found.constant_s["prefix"] == pytest.approx(2e-4, rel=0.25)
+    assert found.per_sequence_s["prefix"] == pytest.approx(5e-6, rel=0.25)

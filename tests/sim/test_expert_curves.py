@@ -127,12 +127,13 @@ def test_whole_steps_correct_and_widen_as_those_of_a_dense_model() -> None:
             for step in run_steps(gpu, policy, batch, cuda_graphs=graphs)
         ]
         measured = with_steps(measured, mode, steps)
-    profile = GpuProfile(measured)
-    _, corrections = profile.fitted
+    profile, capacity = GpuProfile(measured), StepCapacity(max_rows=16, block_length=32)
+    fit = profile.fit(capacity)
+    corrections = fit.fitted[1]
     for part in ("prefix", "suffix", "head"):
         assert corrections.scale[part] == pytest.approx(1.0, abs=0.03)
-    assert 0.0 < profile.uncertainty.part_spread.max() < 0.1
-    model = profile.model(MINI, StepCapacity(max_rows=16, block_length=32))
+    assert 0.0 < fit.uncertainty.part_spread.max() < 0.1
+    model = profile.model(MINI, capacity)
     quiet = AnalyticGpu(spec=MINI, capacity=16 * 32)
     for kept in (2, 9, 32):
         truth = quiet.step_timing(decode_step(kept, sequences=16)).duration_s

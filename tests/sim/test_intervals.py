@@ -54,7 +54,7 @@ def predicted(
     record = run(point, workload, model)
     intervals = intervals_of(
         record,
-        profile.uncertainty,
+        profile.uncertainty_of(model),
         seed=0,
         slots=batch,
         is_open=True,
@@ -115,7 +115,7 @@ def test_a_closed_loop_has_intervals_without_another_simulation(profile: GpuProf
     record = run(point, workload, model)
     intervals = intervals_of(
         record,
-        profile.uncertainty,
+        profile.uncertainty_of(model),
         seed=0,
         slots=3,
         is_open=False,
@@ -167,8 +167,9 @@ def test_costs_that_are_off_by_a_factor_scale_times_and_divide_throughput() -> N
 def test_the_interval_costs_less_than_the_prediction(profile: GpuProfile) -> None:
     point = make_point("focus", scheduler=SchedulerConfig(batch_size=32))
     workload = make_workload([100, 700, 30, 250] * 32, 128)
-    assert profile.uncertainty is not None  # fitted once for all points
-    model = profile.model(SPEC, StepCapacity(max_rows=32, block_length=32))
+    capacity = StepCapacity(max_rows=32, block_length=32)
+    assert profile.fit(capacity).uncertainty is not None  # fitted once for all points
+    model = profile.model(SPEC, capacity)
     begin = time.process_time()
     run(point, workload, model)
     plain_s = time.process_time() - begin

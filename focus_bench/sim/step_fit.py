@@ -1,0 +1,186 @@
+"""What a calibration's whole steps say about its curves: corrections, tile, and uncertainty.
+
+Puts sim.curve_model and sim.uncertainty together; measures nothing, predicts no run.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from focus_bench.core.calibration import COUNT_NAMES, TIMED_PARTS
+from focus_bench.core.costs import StepShape
+from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.op_curves import BLOCK_LENGTH, GpuCalibration
+from focus_bench.core.token_buckets import MAX_GRAPH_TOKENS
+from focus_bench.sim.curve_model import NO_CORRECTIONS, Corrections, CurveModel, StepCapacity
+from focus_bench.sim.uncertainty import (
+    Uncertainty,
+    corrected,
+    fit_corrections,
+    kinds_of,
+    parts_of,
+    seconds_of,
+    shape_of_counts,
+    uncertainty_of,
+)
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+# What products may be rounded up to: the height of a tile, as whole steps show best.
+ROW_TILES = (1, 64, 128)
+_CURVES_OF_PART = {
+    "prefill": ("project", "finish", "dense_finish", "attention_prefill"),
+    "prefix": ("project", "finish", "dense_finish"),
+    "eviction": ("importance", "selection", "compaction"),
+    "suffix": ("project", "finish"),
+    "head": ("head",),
+    "swap": ("swap_out", "swap_in"),
+}
+# Steps of a mode that are compared with the curves; of these every fourth tells the tile.
+MAX_STEPS, _TILE_STRIDE = 400, 4
+_ALL_GRAPHS = 4096  # rows of a run that has graphs of every size that "auto" captures
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Steps:
+    """Measured steps: seconds [steps, parts], kinds, numbers of sequences, modes with shapes."""
+
+    measured: FloatArray
+    kinds: IntArray
+    sequences: FloatArray
+    shapes: tuple[tuple[str, StepShape], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFit:
+    """The steps of a calibration that are as those of runs with graphs, or without.
+
+    Runs with graphs launch kernel by kernel what is larger than any graph, so large steps without
+    graphs are theirs too. Small ones, which wait for the host and vary with it, are not.
+    """
+
+    calibration: GpuCalibration
+    has_graphs: bool
+    _memo: dict[tuple[int, int], FloatArray] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @cached_property
+    def fitted(self) -> tuple[int, Corrections]:
+        """The tile of rows and the corrections that explain the measured steps best."""
+        steps = self._steps
+        if steps is None:
+            return 1, NO_CORRECTIONS
+        errors = {tile: self._error_of(tile, steps) for tile in ROW_TILES}
+        best = min(errors, key=lambda tile: errors[tile])
+        predicted = self._predicted(steps, best, 1)
+        return best, fit_corrections(predicted, steps.measured, steps.sequences)
+
+    def _error_of(self, tile: int, steps: _Steps) -> float:
+        """Median error of some of the steps, corrections fitted to them."""
+        predicted = self._predicted(steps, tile, _TILE_STRIDE)
+        measured, sequences = (x[::_TILE_STRIDE] for x in (steps.measured, steps.sequences))
+        found = fit_corrections(predicted, measured, sequences)
+        ours = corrected(predicted, found, sequences).sum(axis=1)
+        return float(np.median(np.abs(np.log(ours / measured.sum(axis=1)))))
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """How far whole steps are from the model, and measurements of one operation apart."""
+        curves = self.calibration.curves
+        spread = {
+            part: float(
+                np.median(np.concatenate([curves[name].spread for name in names if name in curves]))
+            )
+            for part, names in _CURVES_OF_PART.items()
+        }
+        steps = self._steps
+        if steps is None:
+            nothing = np.zeros((0, len(TIMED_PARTS)))
+            return uncertainty_of(nothing, nothing, np.zeros(0, np.int64), part_spread=spread)
+        predicted = self._predicted(steps, self.fitted[0], 1)
+
+        def refit(by: BoolArray) -> FloatArray:
+            found = fit_corrections(predicted[by], steps.measured[by], steps.sequences[by])
+            return corrected(predicted, found, steps.sequences)
+
+        return uncertainty_of(
+            predicted, steps.measured, steps.kinds, refit=refit, part_spread=spread
+        )
+
+    @cached_property
+    def _steps(self) -> _Steps | None:
+        """Of many, evenly chosen ones; all of them where none is of the wanted kind."""
+        measured, kinds, sequences, shapes = [], [], [], []
+        for i, (mode, samples) in enumerate(self.calibration.steps.items()):
+            stride = -(-samples.num_steps // MAX_STEPS) or 1
+            measured.append(seconds_of(samples)[::stride])
+            kinds.append(1000 * i + kinds_of(samples)[::stride])
+            sequences.append(samples.counts["rows"][::stride].astype(np.float64))
+            for step in range(0, samples.num_steps, stride):
+                counts = {name: int(samples.counts[name][step]) for name in COUNT_NAMES}
+                shapes.append((mode, shape_of_counts(counts, block_length=BLOCK_LENGTH)))
+        if not shapes:
+            return None
+        chosen = np.array([self._is_alike(*step) for step in shapes])
+        if not chosen.any():
+            chosen[:] = True
+        return _Steps(
+            measured=np.concatenate(measured)[chosen],
+            kinds=np.concatenate(kinds)[chosen],
+            sequences=np.concatenate(sequences)[chosen],
+            shapes=tuple(step for step, is_chosen in zip(shapes, chosen, strict=True) if is_chosen),
+        )
+
+    def _is_alike(self, mode: str, shape: StepShape) -> bool:
+        if not self.has_graphs:
+            return mode == "eager"
+        return mode == "graph" or any(
+            min(forward.fed.sum(), forward.kept.sum()) > MAX_GRAPH_TOKENS
+            for forward in shape.forwards
+        )
+
+    def _predicted(self, steps: _Steps, tile: int, stride: int) -> FloatArray:
+        """Seconds [steps, parts] of every `stride`-th measured step by the curves alone."""
+        key = (tile, stride)
+        if key not in self._memo:
+            models = {
+                mode: CurveModel(
+                    spec=_measured_spec(self.calibration),
+                    calibration=self.calibration,
+                    capacity=StepCapacity(
+                        max_rows=_ALL_GRAPHS // BLOCK_LENGTH,
+                        block_length=BLOCK_LENGTH,
+                        cuda_graphs="off" if mode == "eager" else "auto",
+                    ),
+                    sustains=False,  # the runs are short
+                    row_tile=tile,
+                )
+                for mode in self.calibration.steps
+            }
+            shapes = steps.shapes[::stride]
+            self._memo[key] = np.array([parts_of(models[m].step_timing(s)) for m, s in shapes])
+        return self._memo[key]
+
+
+def _measured_spec(calibration: GpuCalibration) -> ModelSpec:
+    """A model of the measured dimensions."""
+    sizes = {n: int(v) for n, v in calibration.dimensions.items() if n != "dtype"}
+    experts = calibration.experts
+    return ModelSpec(
+        name=calibration.model,
+        num_layers=sizes["num_layers"],
+        hidden_size=sizes["hidden_size"],
+        num_q_heads=sizes["num_q_heads"],
+        num_kv_heads=sizes["num_kv_heads"],
+        head_dim=sizes["head_dim"],
+        intermediate_size=sizes["intermediate_size"] if experts is None else experts.dense_width,
+        vocab_size=sizes["vocab_size"],
+        mask_token_id=0,
+        dtype=str(calibration.dimensions["dtype"]),
+        experts=None if experts is None else experts.spec,
+    )
