@@ -93,7 +93,7 @@ class ServingLoop:
     def end_step(
         self, plan: Plan, outcome: Outcome, *, start_s: float, end_s: float, schedule_s: float
     ) -> None:
-        """Commit an executed plan; it is recorded when `catch_up` is called, or a request ends."""
+        """Commit an executed plan; it is recorded when `catch_up` is called, or all is done."""
         report = self.scheduler.commit(plan, outcome)
         self._unrecorded.append(
             lambda: self.recorder.on_step(
@@ -101,9 +101,11 @@ class ServingLoop:
             )
         )
         self._settle_finished(end_s)
+        if self.is_done:  # no step is left to record it meanwhile
+            self.catch_up()
 
     def catch_up(self) -> None:
-        """Record what was committed and not yet recorded."""
+        """Record what was committed and not yet recorded, and which requests ended."""
         for record in self._unrecorded:
             record()
         self._unrecorded.clear()
@@ -111,8 +113,7 @@ class ServingLoop:
     def _settle_finished(self, now_s: float) -> int:
         finished = self.scheduler.drain_finished()
         if finished:
-            self.catch_up()
-        self.recorder.on_finished(finished, now_s)
+            self._unrecorded.append(lambda: self.recorder.on_finished(finished, now_s))
         self.arrivals.on_finished(len(finished))
         return len(finished)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from focus_bench.core.calibration import TIMED_PARTS, CalibrationSamples
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
-from focus_bench.core.records import StepTiming
+from focus_bench.core.records import RunRecord, StepTiming
 from focus_bench.sim.curve_model import Corrections
 from focus_bench.sim.nonnegative import FLOOR_S, robust_nnls
 
@@ -43,28 +43,30 @@ class Uncertainty:
     step_spread: FloatArray
     part_spread: FloatArray
 
-    def draw(self, rng: np.random.Generator, replicas: int, num_steps: int) -> FloatArray:
+    def draw(
+        self, rng: np.random.Generator, replicas: int, *, num_steps: int, num_kinds: int = 1
+    ) -> FloatArray:
         """Factors [replicas, parts] by which a run of `num_steps` may differ from its prediction.
 
-        Each replica's run is of a kind drawn with replacement (a bootstrap over kinds, smoothed and
-        widened for their number), one and the same for all its parts, with the noise of single
-        steps averaged over the run's.
+        Each replica's run is an equal mixture of `num_kinds` kinds drawn with replacement (a
+        bootstrap over kinds, smoothed and widened for their number), the same for all its parts,
+        with the noise of single steps averaged over the run's.
         """
         logs = np.zeros((replicas, len(TIMED_PARTS)))
         if len(self.kinds):
-            drawn = rng.integers(0, len(self.kinds), size=replicas)
-            smoothing = rng.standard_normal(replicas)
+            drawn = rng.integers(0, len(self.kinds), size=(replicas, num_kinds))
+            noise = rng.standard_normal((replicas, num_kinds))
             for part in range(len(TIMED_PARTS)):
                 known = np.flatnonzero(~np.isnan(self.kinds[:, part]))
                 if not len(known):
                     continue
                 values = self.kinds[known, part]
-                count = len(values)
-                place = np.searchsorted(known, drawn)
-                chosen = values[place % count]
-                widened = np.sqrt((count + 1) / max(1, count - 1))
-                kernel = float(values.std()) * count**-0.2 if count > 1 else 0.0
-                logs[:, part] = chosen * widened + kernel * smoothing
+                count, mean, width = len(values), float(values.mean()), float(values.std())
+                chosen = values[np.searchsorted(known, drawn) % count]
+                # As wide as the kinds are, but at any value between them.
+                kernel = count**-0.2 if count > 1 else 0.0
+                smooth = mean + np.sqrt(1.0 - kernel**2) * (chosen - mean) + kernel * width * noise
+                logs[:, part] = np.sqrt((count + 1) / max(1, count - 1)) * smooth.mean(axis=1)
         common = rng.standard_normal((replicas, 1)) * self.part_spread
         single = rng.standard_normal((replicas, len(TIMED_PARTS))) * self.step_spread
         factors: FloatArray = np.exp(logs + common + single / np.sqrt(max(1, num_steps)))
@@ -163,10 +165,29 @@ def corrected(predicted: FloatArray, corrections: Corrections, sequences: FloatA
 
 
 def kinds_of(samples: CalibrationSamples) -> IntArray:
-    """The kind of every measured step: how many sequences (to a factor of 2), and what else."""
+    """The kind of every measured step."""
     counts = samples.counts
-    size = np.ceil(np.log2(np.maximum(counts["rows"], 1))).astype(np.int64)
-    return size * 4 + 2 * (counts["evicting_rows"] > 0) + (counts["prefill_chunks"] > 0)
+    return _kinds(counts["rows"], counts["evicting_rows"], counts["prefill_chunks"])
+
+
+def num_kinds(record: RunRecord) -> int:
+    """Of how many kinds a run's steps are, each counted by its share of the time, at least 1."""
+    steps = record.steps
+    kinds = _kinds(
+        np.array([step.num_rows for step in steps], dtype=np.int64),
+        np.array([step.evicting_rows for step in steps], dtype=np.int64),
+        np.array([step.prefill_tokens for step in steps], dtype=np.int64),
+    )
+    seconds = np.array([step.timing.duration_s for step in steps])
+    _, place = np.unique(kinds, return_inverse=True)
+    shares = np.bincount(place, weights=seconds) / max(seconds.sum(), _SMALLEST_S)
+    return max(1, round(1.0 / max(float(np.square(shares).sum()), 1e-9)))
+
+
+def _kinds(rows: IntArray, evicting: IntArray, prefilled: IntArray) -> IntArray:
+    """How many sequences (to a factor of 2), and what else a step does."""
+    size = np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
+    return np.asarray(size * 4 + 2 * (evicting > 0) + (prefilled > 0))
 
 
 def shape_of_counts(counts: Mapping[str, int], *, block_length: int) -> StepShape:
