@@ -57,7 +57,7 @@ def run_point(
 ) -> tuple[RunRecord, DecodeTrace | None]:
     """Serve `workload` on `model` as `point` says; returns the measured record.
 
-    `on_progress` is called after each step with the recorder, `on_step` with each plan and its
+    `on_progress` is called once a step with the recorder, `on_step` with each plan and its
     outcome. `make_executor` makes what carries out the plans. Raises UsageError or CapacityError
     before the first step for what cannot run, a mask token in a prompt included.
     """

@@ -93,7 +93,7 @@ class ServingLoop:
     def end_step(
         self, plan: Plan, outcome: Outcome, *, start_s: float, end_s: float, schedule_s: float
     ) -> None:
-        """Commit an executed plan; it is recorded when `catch_up` is called, or all is done."""
+        """Commit an executed plan; it is recorded when `catch_up` is called."""
         report = self.scheduler.commit(plan, outcome)
         self._unrecorded.append(
             lambda: self.recorder.on_step(
@@ -101,8 +101,6 @@ class ServingLoop:
             )
         )
         self._settle_finished(end_s)
-        if self.is_done:  # no step is left to record it meanwhile
-            self.catch_up()
 
     def catch_up(self) -> None:
         """Record what was committed and not yet recorded, and which requests ended."""
@@ -123,8 +121,14 @@ def run_wall_clock(
 ) -> float:
     """Serve the workload in real time; returns the duration in seconds.
 
-    `on_progress` is called after each step.
+    `on_progress` is called with what was recorded before each step, and at the end.
     """
+
+    def catch_up() -> None:
+        loop.catch_up()
+        if on_progress is not None:
+            on_progress(loop.recorder)
+
     while not loop.is_done:
         begin_s = clock.now()
         plan = loop.begin_step(begin_s)
@@ -134,7 +138,7 @@ def run_wall_clock(
                 clock.sleep_until(next_s)
             continue
         planned_s = clock.now()
-        outcome = loop.executor.execute(plan, loop.catch_up)
+        outcome = loop.executor.execute(plan, catch_up)
         executed_s = clock.now()
         loop.end_step(
             plan,
@@ -143,7 +147,5 @@ def run_wall_clock(
             end_s=executed_s,
             schedule_s=planned_s - begin_s,
         )
-        if on_progress is not None:
-            on_progress(loop.recorder)
-    loop.catch_up()
+    catch_up()
     return clock.now()
