@@ -15,7 +15,7 @@ MAX_GRAPH_TOKENS = 1024
 
 
 # More chunks of prompts than these, or more tokens than MAX_GRAPH_TOKENS, are prefilled kernel by
-# kernel: on an H200 the host launches SDAR-8B's layers in 11 to 25 ms; 1,000 tokens take that too.
+# kernel: on an H200 the host launches SDAR-8B's layers in 11 to 24 ms; 1,000 tokens take that too.
 MAX_GRAPH_CHUNKS = 4
 
 

@@ -100,7 +100,10 @@ def run_point(
 
 
 def warm_up(model: BlockDiffusionModel, point: PointConfig) -> None:
-    """Run a few short requests through the same path, unmeasured."""
+    """Run a few short requests through the same path, unmeasured.
+
+    Kernel by kernel: graphs are captured anew for every run, before its first step.
+    """
     size = min(4, point.scheduler.batch_size)
     prompt = 2 * point.decode.block_length + 1
     rng = generator(point.seed, "warm-up")
@@ -114,7 +117,8 @@ def warm_up(model: BlockDiffusionModel, point: PointConfig) -> None:
     )
     provenance = Provenance(dataset="warm-up", origin="synthetic", tokenizer="", synthetic=True)
     scheduler = dataclasses.replace(point.scheduler, num_pages=None)
-    point = dataclasses.replace(point, scheduler=scheduler)
+    engine = dataclasses.replace(point.engine, cuda_graphs="off")
+    point = dataclasses.replace(point, scheduler=scheduler, engine=engine)
     run_point(model, point, Workload(requests=requests, provenance=provenance))
 
 
