@@ -98,12 +98,12 @@ class EngineExecutor:
             timer.end("prefill")
         read_before = self._read_last
 
-        def while_busy() -> None:
+        def catch_up() -> None:
             read_before()
             meanwhile()
 
         if not len(plan.rows):
-            while_busy()
+            catch_up()
             self._read_last = read_timing = timer.finish()
             empty = np.zeros((0, plan.block.block_length), dtype=np.bool_)
             return Outcome(
@@ -114,7 +114,7 @@ class EngineExecutor:
                 evicting=np.zeros(0, dtype=np.bool_),
                 read_timing=read_timing,
             )
-        outcome = self._decode(plan, timer, while_busy)
+        outcome = self._decode(plan, timer, catch_up)
         self._read_last = outcome.read_timing
         return outcome
 
