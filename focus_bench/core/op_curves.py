@@ -29,7 +29,7 @@ PROFILE_SCHEMA_VERSION = 2
 FloatArray = npt.NDArray[np.float64]
 
 # Decode attention is launched for BLOCK_LENGTH queries a sequence at most, and for page tables of
-# TABLE_TOKENS tokens a sequence, or of the context where that is longer.
+# TABLE_TOKENS tokens a sequence, or for the queries and the context where these are more.
 BLOCK_LENGTH = 32
 TABLE_TOKENS = 4096
 # Queries of each sequence in attention_bound.

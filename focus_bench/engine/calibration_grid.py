@@ -32,7 +32,7 @@ HEAD_ROWS = (
     *(5120, 6144, 7168, MAX_ROWS),
 )
 SEQUENCES = (1, 4, 16, 32, 64, 128, 256)
-QUERIES = (1, 4, 8, 12, 16, 24, BLOCK_LENGTH)
+QUERIES = (1, 4, 8, 12, 16, 24, BLOCK_LENGTH, 2 * BLOCK_LENGTH)
 CONTEXTS = (64, 256, 640, 1024, 2048, 4096, 8192)
 MASKED = (1, 4, 8, 16, 24, BLOCK_LENGTH)
 # The work of a prompt grows with its square: lines between points far apart would be above it.

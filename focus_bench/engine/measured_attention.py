@@ -83,7 +83,7 @@ class MeasuredAttention:
                     num_keys=self._int32(keys),
                     page_table=table,
                     page_size=cache.page_size,
-                    max_queries=BLOCK_LENGTH if history is None else int(queries.max()),
+                    max_queries=max(BLOCK_LENGTH * (history is None), int(queries.max())),
                     max_keys=table.shape[1] * cache.page_size if history is None else bound,
                     query_start=None if history is None else self._int32(history),
                     block_length=None if history is None else BLOCK_LENGTH,
