@@ -8,7 +8,7 @@ from typing import Annotated as A
 
 import typer
 
-from focus_bench.cli.flags import takes
+from focus_bench.cli.flags import PATH, takes
 from focus_bench.cli.options import DeviceFlags
 from focus_bench.core.errors import UsageError, check_range
 
@@ -39,6 +39,7 @@ class CalibrateFlags(DeviceFlags):
         typer.Option(
             help="File to write the profile to.",
             show_default="the user's cache, where run and simulate find it",
+            **PATH,
         ),
     ] = None
     check: A[
@@ -46,6 +47,7 @@ class CalibrateFlags(DeviceFlags):
         typer.Option(
             help="Measure nothing: say whether this profile, made here or elsewhere, is right.",
             show_default="none",
+            **PATH,
         ),
     ] = None
 

@@ -5,9 +5,13 @@ from typing import Annotated
 
 import typer
 
+from focus_bench.cli.flags import PATH, existing_or_new
+
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="Result folder of run.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Result folder of run.", parser=existing_or_new, metavar="FOLDER")
+    ],
     gpu: Annotated[
         str | None,
         typer.Option(
@@ -20,6 +24,7 @@ def command(
         typer.Option(
             help="JSON file of the points that count, written before anything was calibrated.",
             show_default="all",
+            **PATH,
         ),
     ] = None,
     seed: Annotated[
@@ -32,13 +37,14 @@ def command(
     ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option(help="Also write every figure to this CSV file.", show_default="none"),
+        typer.Option(help="Also write every figure to this CSV file.", show_default="none", **PATH),
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
             help="Also draw predicted against measured throughput (.png, .svg or .pdf).",
             show_default="none",
+            **PATH,
         ),
     ] = None,
 ) -> int:

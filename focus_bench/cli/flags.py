@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
@@ -81,6 +82,25 @@ def _number(
 
     info: typer.models.OptionInfo = typer.Option(
         help=text, rich_help_panel=panel, show_default=shown, parser=parse, metavar=metavar
+    )
+    return info
+
+
+def existing_or_new(value: str) -> Path:
+    """The path that a flag or an argument names; "" is refused, which Path takes for "."."""
+    if not value:
+        raise typer.BadParameter("'' is not usable; allowed: a path (. for the current folder)")
+    return Path(value)
+
+
+# What makes an option of Typer a path.
+PATH: dict[str, Any] = {"parser": existing_or_new, "metavar": "PATH"}
+
+
+def path(panel: str, text: str, *, shown: str | bool = True) -> typer.models.OptionInfo:
+    """An option whose value is a path."""
+    info: typer.models.OptionInfo = typer.Option(
+        help=text, rich_help_panel=panel, show_default=shown, **PATH
     )
     return info
 

@@ -16,6 +16,7 @@ from focus_bench.cli.flags import (
     SAMPLING,
     SCHEDULING,
     flag,
+    path,
     real,
     switch,
     whole,
@@ -146,7 +147,7 @@ class OutputFlags:
     """Where a sweep's results go, and which of its points run."""
 
     output_dir: A[
-        Path | None, flag(OUTPUT, "Result folder.", shown="./results/TIMESTAMP-COMMAND")
+        Path | None, path(OUTPUT, "Result folder.", shown="./results/TIMESTAMP-COMMAND")
     ] = None
     resume: A[bool, switch("--resume", OUTPUT, "Skip points that --output-dir holds already.")] = (
         False

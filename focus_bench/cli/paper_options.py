@@ -16,7 +16,7 @@ from focus_bench.bench.paper_speed import (
     SPEED_PARTS,
 )
 from focus_bench.bench.quality import BUNDLED_MAX_NEW_TOKENS, SCORED_TASKS
-from focus_bench.cli.flags import OUTPUT, flag, switch, whole
+from focus_bench.cli.flags import OUTPUT, flag, path, switch, whole
 from focus_bench.core.model_spec import DEFAULT_MODEL
 from focus_bench.report.paper.published_speed import DATASETS
 
@@ -111,7 +111,7 @@ class PaperFlags:
     ] = False
     measured: A[
         list[Path] | None,
-        flag(
+        path(
             _SPEED,
             "Result folder of run: measured points of the same work on the same GPU stand beside "
             "(repeat the flag).",
@@ -122,7 +122,7 @@ class PaperFlags:
         NUM_REQUESTS
     )
     output_dir: A[
-        Path | None, flag(OUTPUT, "Result folder.", shown="./results/TIMESTAMP-paper")
+        Path | None, path(OUTPUT, "Result folder.", shown="./results/TIMESTAMP-paper")
     ] = None
     resume: A[bool, switch("--resume", OUTPUT, "Go on with what --output-dir holds already.")] = (
         False

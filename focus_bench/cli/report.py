@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focus_bench.cli.flags import PATH, existing_or_new
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def command(
-    folders: Annotated[list[Path], typer.Argument(help="Result folders.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(help="Result folders.", parser=existing_or_new, metavar="FOLDERS"),
+    ],
     detail: Annotated[
         bool, typer.Option("--detail", help="Show everything known about each point.")
     ] = False,
@@ -23,6 +28,7 @@ def command(
             "--html",
             help="File for one self-contained HTML page with figures, tables and environment.",
             show_default="none",
+            **PATH,
         ),
     ] = None,
     figures: Annotated[
@@ -31,6 +37,7 @@ def command(
             "--figures",
             help="Folder for the page's figures as PNG and SVG, light and dark.",
             show_default="none",
+            **PATH,
         ),
     ] = None,
     perfetto: Annotated[
@@ -39,6 +46,7 @@ def command(
             "--perfetto",
             help="File for a trace of each point's steps and requests, for ui.perfetto.dev "
             "(name.json or name.json.gz; with several points name-HASH.json).",
+            **PATH,
         ),
     ] = None,
     against: Annotated[
@@ -49,6 +57,7 @@ def command(
             "worse or failed (a significant change by Welch's t-test where both ran at least "
             "twice, else one beyond --tolerance).",
             show_default="none",
+            **PATH,
         ),
     ] = None,
     tolerance: Annotated[
@@ -65,6 +74,7 @@ def command(
             "--csv",
             help="With --against: also write every figure to this CSV file.",
             show_default="none",
+            **PATH,
         ),
     ] = None,
 ) -> int:

@@ -15,6 +15,7 @@ from focus_bench.cli.flags import (
     SAMPLING,
     SCHEDULING,
     flag,
+    path,
     real,
     switch,
     whole,
@@ -123,7 +124,7 @@ class PointFlags(OutputFlags, DecodingFlags, WorkloadFlags, ModelFlags, Sampling
     ] = None
     perfetto: A[
         Path | None,
-        flag(
+        path(
             OUTPUT,
             "File for a trace of each point's steps and requests, for ui.perfetto.dev (name.json "
             "or name.json.gz; with several points name-HASH.json).",
@@ -141,7 +142,7 @@ class RunFlags(PointFlags, DeviceFlags, BackendFlags):
     num_warmups: A[int, whole(MEASURING, "Warm-ups before each point, not counted.")] = 1
     decode_trace: A[
         Path | None,
-        flag(
+        path(
             MEASURING,
             "Folder for each point's decode trace (for --acceptance replay:FILE).",
             shown="none",
@@ -152,7 +153,7 @@ class RunFlags(PointFlags, DeviceFlags, BackendFlags):
     ] = True
     profile: A[
         Path | None,
-        flag(
+        path(
             PREDICTION,
             "Cost profile that calibrate wrote.",
             shown="this machine's; measured now if there is none",
@@ -174,7 +175,7 @@ class SimulateFlags(PointFlags):
     ] = None
     profile: A[
         Path | None,
-        flag(PREDICTION, "Cost profile that calibrate wrote, instead of --gpu.", shown="none"),
+        path(PREDICTION, "Cost profile that calibrate wrote, instead of --gpu.", shown="none"),
     ] = None
     interval: A[
         bool,

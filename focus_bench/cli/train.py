@@ -7,7 +7,7 @@ from typing import Annotated as A
 
 import typer
 
-from focus_bench.cli.flags import takes
+from focus_bench.cli.flags import PATH, takes
 
 if TYPE_CHECKING:
     from focus_bench.engine.training.documents import TokenDocuments
@@ -21,17 +21,22 @@ def _option(text: str) -> typer.models.OptionInfo:
     return info
 
 
+def _path(text: str) -> typer.models.OptionInfo:
+    info: typer.models.OptionInfo = typer.Option(help=text, **PATH)
+    return info
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
     """What a training run may be told; the rest is the recipe (engine/training/recipe.py)."""
 
-    output_dir: A[Path, _option("Folder for checkpoint/, the training state, loss.csv, run.json.")]
-    resume: A[Path | None, _option("Folder of an earlier run to go on from.")] = None
+    output_dir: A[Path, _path("Folder for checkpoint/, the training state, loss.csv, run.json.")]
+    resume: A[Path | None, _path("Folder of an earlier run to go on from.")] = None
     num_tasks: A[int, _option("Generated training tasks.")] = 1_500_000
     wall_limit: A[float | None, _option("Stop in time to be done after so many seconds.")] = None
     fit: A[bool, typer.Option("--fit", help="Let the schedule end when --wall-limit does.")] = False
     compact_dir: A[
-        Path | None, _option("Also keep a state here that is small enough to carry about.")
+        Path | None, _path("Also keep a state here that is small enough to carry about.")
     ] = None
     smoke: A[
         bool, typer.Option("--smoke", help="Twenty steps of a two-layer model, for a look.")

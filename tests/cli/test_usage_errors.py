@@ -104,6 +104,42 @@ def test_other_commands_refuse(
         assert text in line
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("run", "--output-dir"),
+        ("run", "--decode-trace"),
+        ("run", "--profile"),
+        ("simulate", "--output-dir"),
+        ("simulate", "--perfetto"),
+        ("eval", "--output-dir"),
+        ("paper fig6", "--output-dir"),
+        ("paper fig6", "--measured"),
+        ("train", "--output-dir"),
+        ("train --output-dir out", "--compact-dir"),
+        ("calibrate", "--output"),
+        ("compare folder", "--csv"),
+        ("report folder", "--figures"),
+        ("report folder", "--against"),
+        ("compare", "FOLDER"),
+        ("report", "FOLDERS"),
+    ],
+)
+def test_an_empty_path_is_no_current_folder(
+    command: str,
+    flag: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [flag] if flag.startswith("--") else []
+    line = error_line([*command.split(), *given, ""], capsys)
+    assert flag in line
+    assert "'' is not usable; allowed: a path" in line
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_data_set_without_a_usable_row_is_told_with_the_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
