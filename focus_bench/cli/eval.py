@@ -109,6 +109,9 @@ def _run(plans: "list[QualityPlan]", scoring: "_Scoring", flags: EvalFlags, path
     ):
         if flags.device == "auto" and scoring.hardware == "cpu":
             messages.print("no GPU that PyTorch sees: on the CPU")
+        others = folder.others_than(plan.hash() for plan in plans)
+        if others:
+            messages.print(others, soft_wrap=True)
         with SweepProgress(messages, len(plans)) as progress:
             outcome = _sweep(plans, scoring, folder, progress, interrupts)
         console = make_console(quiet=flags.quiet)

@@ -183,8 +183,10 @@ def run_campaigns(
                 console=messages,
                 interrupts=interrupts,
             )
-            for line in (*notices, *_kept_with_fewer_runs(folder, campaigns)):
-                sink.say(line)
+            others = folder.others_than(p.hash() for c in campaigns for p in c.points)
+            for line in (*notices, others, *_kept_with_fewer_runs(folder, campaigns)):
+                if line:
+                    sink.say(line)
             try:
                 with progress:
                     _run_all(campaigns, workloads, sink, totals)

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -138,6 +138,18 @@ class LockedFolder(ABC, Generic[Result]):
         """The points that have no result because they failed, in the order of their failing."""
         failed = sorted(self._failed.values(), key=lambda file: file.order)
         return tuple(file.failure for file in failed)
+
+    def others_than(self, planned: Iterable[str]) -> str:
+        """In one line, how many points are here beside those of the hashes `planned`; "" if none.
+
+        They stand in every table of the folder.
+        """
+        here = {key[0] for key in (*self._stored, *self._failed)}
+        others = len(here.difference(planned))
+        if not others:
+            return ""
+        verb = "is" if others == 1 else "are"
+        return f"{others} of {len(here)} points in {self.path} {verb} not of this command: kept"
 
     def add_failure(self, failure: PointFailure) -> None:
         """Keep why a point gave no result, and renew the tables; one that has a result keeps it."""

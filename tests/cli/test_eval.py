@@ -70,6 +70,10 @@ def test_resume_runs_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
     manifest = json.loads((folder / "run.json").read_text())
     assert len(manifest["points"]) == 2
     assert manifest["data"][0]["origin"] == "bundled tasks"
+    capsys.readouterr()
+    assert main([*BASE, "--policy", "focus", *where, "--resume"]) == 0
+    line = f"1 of 2 points in {folder} is not of this command: kept"
+    assert capsys.readouterr().err.splitlines().count(line) == 1
 
 
 def test_a_point_that_fails_does_not_stop_the_others(

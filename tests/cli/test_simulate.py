@@ -111,6 +111,21 @@ def test_resume_runs_what_is_missing_and_duplicates_nothing(
     assert (folder / "summary.csv").read_text() == whole
 
 
+def test_resume_into_a_folder_of_another_sweep_says_what_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    where = ["--output-dir", str(folder), "--resume"]
+    assert main([*SMALL, "--batch-size", "8", *where]) == 0
+    assert "not of this command" not in capsys.readouterr().err
+    assert main([*SMALL, "--batch-size", "8,4", *where]) == 0  # all of the folder is asked for
+    assert "not of this command" not in capsys.readouterr().err
+    assert main([*ONE, "--batch-size", "4", *where]) == 0
+    line = f"5 of 6 points in {folder} are not of this command: kept"
+    assert capsys.readouterr().err.splitlines().count(line) == 1
+    assert len(rows(folder)) == 6
+
+
 def test_hardware_is_an_axis(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     arguments = [*ONE, "--quiet", "--output-dir", str(folder)]
