@@ -263,7 +263,11 @@ def read_manifest(path: Path) -> Manifest:
         is_missing = not isinstance(error, _NotWholeError)
         if not files:
             if is_missing:
+                # paper keeps its points in folders within its own; of many the newest are named.
+                within = sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST_FILE}"))
                 allowed = f"a folder with a {MANIFEST_FILE}"
+                if within:
+                    allowed += f", such as {', '.join(within[-3:])}"
                 raise UsageError("result folder", str(path), allowed) from None
             raise
         whole = sum(map(_is_whole, files))

@@ -49,6 +49,9 @@ def test_parts_share_their_points_and_a_second_call_simulates_nothing(
     assert capsys.readouterr().err.count("skipped") == 8
     assert main(["report", str(folder / "predicted")]) == 0
     assert "sdar-8b" in capsys.readouterr().out
+    assert main(["report", str(folder)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"allowed: a folder with a run.json, such as {folder / 'predicted'}")
 
 
 def test_fast_dllm_beside_focus_in_its_own_engine_and_in_ours(
