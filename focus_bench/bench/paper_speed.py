@@ -32,7 +32,7 @@ FAST_DLLM_MODEL, PUBLISHED_FAST_DLLM_MODEL = "fast-dllm-v2-7b", "Fast-dLLM v2 7B
 
 A100, H100_PCIE = "a100-sxm4-80g", "h100-pcie"
 BATCHES = (32, 64, 128, 256)
-NUM_REQUESTS, MAX_NEW_TOKENS = 5000, 2048
+NUM_PROMPTS, MAX_NEW_TOKENS = 5000, 2048
 _REQUESTS_AT_BATCH_1 = 64  # each has some hundred steps, whose times hardly differ
 _POSITIONS_PER_ROUND = 128  # LMDeploy: 4 forwards a round at B = 32, 2 at B = 64
 
@@ -91,7 +91,7 @@ class PaperSetup:
     """
 
     model: str = MODEL
-    num_requests: int = NUM_REQUESTS
+    num_prompts: int = NUM_PROMPTS
     datasets: tuple[str, ...] = ("sharegpt",)
     tokenizer: str = ""
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class PaperSetup:
         if self.model not in MODELS:
             allowed = f"{', '.join(MODELS)} in {', '.join(SPEED_PARTS)}"
             raise UsageError("--model", self.model, allowed)
-        check_range("--num-requests", self.num_requests, low=1)
+        check_range("--num-prompts", self.num_prompts, low=1)
         for name in (*self.datasets, *self.paths):
             check_choice("--dataset", name, DATASETS)
         if self.paths and not self.tokenizer:
@@ -176,7 +176,7 @@ def _point(
     rounds = 1
     if setup.in_rounds and decode.policy == "baseline":
         rounds = max(1, _POSITIONS_PER_ROUND // decode.block_length)
-    requests = setup.num_requests if batch > 1 else min(setup.num_requests, _REQUESTS_AT_BATCH_1)
+    requests = setup.num_prompts if batch > 1 else min(setup.num_prompts, _REQUESTS_AT_BATCH_1)
     return PointConfig(
         engine=engine,
         decode=decode,

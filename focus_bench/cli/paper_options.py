@@ -11,7 +11,7 @@ from focus_bench.bench.paper_speed import (
     ALL_SPEED,
     MODEL,
     MODELS,
-    NUM_REQUESTS,
+    NUM_PROMPTS,
     SPANS,
     SPEED_PARTS,
 )
@@ -118,9 +118,11 @@ class PaperFlags:
             shown="none",
         ),
     ] = None
-    num_requests: A[int, whole(_SPEED, "Requests of each point (at batch 1 at most 64).")] = (
-        NUM_REQUESTS
+    num_prompts: A[int, whole(_SPEED, "Requests of each point (at batch 1 at most 64).")] = (
+        NUM_PROMPTS
     )
+    # What --num-prompts was called before.
+    num_requests: A[int | None, typer.Option(hidden=True)] = None
     output_dir: A[
         Path | None, path(OUTPUT, "Result folder.", shown="./results/TIMESTAMP-paper")
     ] = None

@@ -61,7 +61,7 @@ class SpeedStudy:
         flags = self.flags
         return PaperSetup(
             model=flags.model or MODEL,
-            num_requests=flags.num_requests,
+            num_prompts=flags.num_prompts if flags.num_requests is None else flags.num_requests,
             datasets=comma_list("--dataset", flags.dataset, str, "names"),
             tokenizer=flags.tokenizer,
             paths=key_values("--dataset-path", flags.dataset_path),

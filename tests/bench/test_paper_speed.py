@@ -139,7 +139,7 @@ def test_few_requests_at_batch_1_and_rounds_of_128_positions_for_the_baseline() 
     [
         ({"model": "sdar-4b"}, "--model: 'sdar-4b'.*sdar-8b, llada2-mini in table5, "),
         ({"datasets": ("gsm8k",)}, "--dataset: 'gsm8k'.*sharegpt, wildchat, math"),
-        ({"num_requests": 0}, "--num-requests: 0"),
+        ({"num_prompts": 0}, "--num-prompts: 0"),
         ({"paths": {"math": "x"}}, "--dataset-path: 'math'.*--tokenizer"),
     ],
 )

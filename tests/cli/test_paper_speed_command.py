@@ -12,7 +12,7 @@ from focus_bench.core.records import RunRecord
 from focus_bench.report.folder import ResultFolder, load_folder
 from focus_bench.report.manifest import new_manifest
 
-FEW = ["--num-requests", "3", "--no-plots"]
+FEW = ["--num-prompts", "3", "--no-plots"]
 
 
 def rows_of(file: Path) -> list[dict[str, str]]:
@@ -24,7 +24,7 @@ def test_parts_share_their_points_and_a_second_call_simulates_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "paper"
-    arguments = ["--output-dir", str(folder), "--num-requests", "3"]
+    arguments = ["--output-dir", str(folder), "--num-prompts", "3"]
     assert main(["paper", "fig8", "fig6", *arguments]) == 0
     out, err = capsys.readouterr()
     assert "[12/12]" in err  # all of Fig. 6 is in Fig. 8
@@ -54,11 +54,25 @@ def test_parts_share_their_points_and_a_second_call_simulates_nothing(
     assert line.endswith(f"allowed: a folder with a run.json, such as {folder / 'predicted'}")
 
 
+def test_the_older_name_of_num_prompts_still_counts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("--num-prompts", "--num-requests"):
+        assert main(["paper", "fig6", name, "0"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "--num-prompts: 0" in line
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["paper", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--num-prompts" in out
+    assert "--num-requests" not in out
+
+
 def test_fast_dllm_beside_focus_in_its_own_engine_and_in_ours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "paper"
-    arguments = ["--output-dir", str(folder), "--num-requests", "3"]
+    arguments = ["--output-dir", str(folder), "--num-prompts", "3"]
     assert main(["paper", "fig18", "fig19", *arguments]) == 0
     out, err = capsys.readouterr()
     assert "[16/16]" in err  # FOCUS is the same in both
@@ -161,7 +175,7 @@ def test_a_dry_run_lists_the_points_and_runs_none(
         (["fig6", "--host-step-ms", "20"], "--host-step-ms: 20"),
         (["fig6", "--host-step-ms", "x"], "--host-step-ms: 'x'"),
         (["fig6", "--dataset-path", "math"], "--dataset-path: 'math'"),
-        (["fig6", "--num-requests", "0"], "--num-requests: 0"),
+        (["fig6", "--num-prompts", "0"], "--num-prompts: 0"),
         (["fig6", "--resume"], "--resume: 'no --output-dir'"),
         (["table3", "fig6", "--model", "focus-tiny"], "--model: 'focus-tiny'"),
     ],

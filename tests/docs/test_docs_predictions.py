@@ -31,7 +31,7 @@ def check_types(rows: list[dict[str, str]], types: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("part", ["table5", "table7", "fig18"])
 def test_a_throughput_part(tmp_path: Path, part: str) -> None:
-    arguments = ["--num-requests", "2", "--no-plots", "--quiet", "--output-dir", str(tmp_path)]
+    arguments = ["--num-prompts", "2", "--no-plots", "--quiet", "--output-dir", str(tmp_path)]
     assert main(["paper", part, "--host-profile", "lmdeploy-eager", *arguments]) == 0
     header, rows = header_and_rows(tmp_path / f"{part}.csv")
     assert header == list(SPEED) if part != "table5" else set(header) == set(SPEED)
