@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from focus_bench.core.cpu_waits import CpuWaits
+
 # One thread each: two workers of two spinning threads on two cores slow each other down tenfold.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Without an NVIDIA GPU, Triton's kernels run in its interpreter; it asks when it is imported.
@@ -28,6 +30,7 @@ def shared_dir() -> Path:
 def _idle_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """What else runs beside the tests changes no output."""
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(CpuWaits, "longest_share_since", lambda self: None)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -12,6 +12,7 @@ import pytest
 
 from focus_bench.cli.main import main
 from focus_bench.core.config import POLICY_NAMES, UNMASKING_STRATEGIES
+from focus_bench.core.cpu_waits import CpuWaits
 from focus_bench.decoding.policies import POLICIES
 from focus_bench.decoding.trace import DecodeTrace
 from focus_bench.engine.device import BUSY_NOTE, busy_cores
@@ -170,6 +171,23 @@ def test_a_busy_cpu_is_said_once_and_noted_at_every_point(
     line += "predictions too fast"
     assert capsys.readouterr().err.splitlines().count(line) == is_busy
     assert [BUSY_NOTE in row["notes"] for row in rows(folder)] == [is_busy, is_busy]
+
+
+@pytest.mark.parametrize(("waited", "load", "is_marked"), [(0.06, 0.0, True), (0.04, 99.0, False)])
+def test_points_are_marked_by_what_happened_while_they_ran(
+    waited: float,
+    load: float,
+    is_marked: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))  # of the minute before
+    monkeypatch.setattr(CpuWaits, "longest_share_since", lambda self: waited)
+    folder = tmp_path / "out"
+    arguments = [*BASE, "--policy", "focus", "--batch-size", "2", "--quiet"]
+    assert main([*arguments, "--output-dir", str(folder)]) == 0
+    (row,) = rows(folder)
+    assert (BUSY_NOTE in row["notes"]) == is_marked
 
 
 def test_a_rate_that_the_driver_cannot_keep_is_reported(tmp_path: Path) -> None:
