@@ -1,12 +1,11 @@
 """Tiles, warps and pipeline depth by the number of rows of an expert; knows no tensor."""
 
+import math
 from dataclasses import dataclass
 
 import torch
-import triton
 
 MIN_BLOCK_M = 16
-MAX_BLOCK_M = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +21,12 @@ class ProductTuning:
     num_stages: int
     programs_per_sm: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.block_n}x{self.block_k} warps {self.num_warps} stages {self.num_stages}"
+            f" programs {self.programs_per_sm}"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
@@ -35,29 +40,14 @@ class Tuning:
     gate_up: ProductTuning
     down: ProductTuning
 
-
-def tuning_for(num_pairs: int, num_experts: int, dtype: torch.dtype) -> Tuning:
-    """Meta-parameters for `num_pairs` rows spread over `num_experts`.
-
-    Tiles hold half as many rows again as the mean expert has, so that most experts read their
-    weights once. Chosen by registers and shared memory as compiled for sm_90 by Triton 3.6,
-    without spills; to be measured.
-    """
-    mean = -(-num_pairs // num_experts)
-    wanted = triton.next_power_of_2(mean + mean // 2)
-    block_m = int(min(max(wanted, MIN_BLOCK_M), MAX_BLOCK_M))
-    if dtype == torch.float32:  # no tensor cores: operands in registers, small tiles only
-        small = ProductTuning(block_n=32, block_k=32, num_warps=4, num_stages=2, programs_per_sm=4)
-        return Tuning(block_m=min(block_m, 32), group_tiles=1, gate_up=small, down=small)
-    return Tuning(
-        block_m=block_m,
-        group_tiles=4 if block_m == MAX_BLOCK_M else 1,
-        gate_up=_GATE_UP[block_m],
-        down=_DOWN[block_m],
-    )
+    def __str__(self) -> str:
+        return (
+            f"m {self.block_m} group {self.group_tiles}, gate_up {self.gate_up}, down {self.down}"
+        )
 
 
-def _product(block_n: int, block_k: int, warps: int, stages: int, programs: int) -> ProductTuning:
+def product(block_n: int, block_k: int, warps: int, stages: int, programs: int) -> ProductTuning:
+    """One line of a table."""
     return ProductTuning(
         block_n=block_n,
         block_k=block_k,
@@ -67,16 +57,55 @@ def _product(block_n: int, block_k: int, warps: int, stages: int, programs: int)
     )
 
 
-# By rows of a tile. Up to 32 rows the weights are streamed, and blocks are deep.
-_GATE_UP = {
-    16: _product(64, 128, warps=4, stages=3, programs=2),
-    32: _product(64, 64, warps=4, stages=5, programs=2),
-    64: _product(64, 64, warps=4, stages=4, programs=2),
-    128: _product(128, 64, warps=8, stages=4, programs=1),
-}
-_DOWN = {
-    16: _product(64, 128, warps=4, stages=4, programs=2),
-    32: _product(64, 128, warps=4, stages=4, programs=2),
-    64: _product(128, 64, warps=4, stages=4, programs=2),
-    128: _product(64, 64, warps=4, stages=4, programs=2),
-}
+# Up to how many rows the mean expert has, and the choice there. Tiles hold about half as many rows
+# again, so that most experts read their weights once; up to 32 rows the weights are streamed, and
+# blocks are deep. Chosen by registers and shared memory as compiled for sm_90 by Triton 3.6,
+# without spills; to be measured (sweep.py).
+TABLE = (
+    (
+        11,
+        Tuning(
+            block_m=16,
+            group_tiles=1,
+            gate_up=product(64, 128, warps=4, stages=3, programs=2),
+            down=product(64, 128, warps=4, stages=4, programs=2),
+        ),
+    ),
+    (
+        21,
+        Tuning(
+            block_m=32,
+            group_tiles=1,
+            gate_up=product(64, 64, warps=4, stages=5, programs=2),
+            down=product(64, 128, warps=4, stages=4, programs=2),
+        ),
+    ),
+    (
+        43,
+        Tuning(
+            block_m=64,
+            group_tiles=1,
+            gate_up=product(64, 64, warps=4, stages=4, programs=2),
+            down=product(128, 64, warps=4, stages=4, programs=2),
+        ),
+    ),
+    (
+        math.inf,
+        Tuning(
+            block_m=128,
+            group_tiles=4,
+            gate_up=product(128, 64, warps=8, stages=4, programs=1),
+            down=product(64, 64, warps=4, stages=4, programs=2),
+        ),
+    ),
+)
+
+
+def tuning_for(num_pairs: int, num_experts: int, dtype: torch.dtype) -> Tuning:
+    """Meta-parameters for `num_pairs` rows spread over `num_experts`: the table's."""
+    mean = -(-num_pairs // num_experts)
+    chosen = next(tuning for most, tuning in TABLE if mean <= most)
+    if dtype == torch.float32:  # no tensor cores: operands in registers, small tiles only
+        small = product(32, 32, warps=4, stages=2, programs=4)
+        return Tuning(block_m=min(chosen.block_m, 32), group_tiles=1, gate_up=small, down=small)
+    return chosen
