@@ -1,7 +1,8 @@
 """Times kernels beside their alternatives: `python -m focus_bench.engine.kernels.benchmarking`.
 
 Each operation's benchmark.py lists its cases; this file times them with device events and prints
-the median beside the floor that the bytes moved and the arithmetic set.
+the median beside the floor that the bytes moved and the arithmetic set. With --sweep it times an
+operation's candidates for its tuning instead, which its sweep.py lists.
 """
 
 import argparse
@@ -39,14 +40,28 @@ class Case:
         return max(self.num_bytes / BYTES_PER_S, self.flops / FLOPS_PER_S) * 1e6
 
 
-def operations() -> list[str]:
-    """Names of the folders that have a benchmark."""
-    return sorted(p.parent.name for p in Path(__file__).parent.glob("*/benchmark.py"))
+def operations(kind: str) -> list[str]:
+    """Names of the folders that have a file `kind`.py: a benchmark or a sweep."""
+    return sorted(p.parent.name for p in Path(__file__).parent.glob(f"*/{kind}.py"))
 
 
-def median_us(function: Callable[[], object]) -> float:
-    """Median microseconds of one call within a CUDA graph, so that launches do not count."""
-    return 1e3 * float(triton.testing.do_bench_cudagraph(function, rep=20, return_mode="median"))
+def median_us(function: Callable[[], object], rep_ms: int = 20) -> float | str:
+    """Median microseconds of one call within a CUDA graph, so that launches do not count.
+
+    A graph of about `rep_ms` is replayed ten times. If the call fails: why, in a few words.
+    """
+    try:
+        torch.cuda.synchronize()  # the call's inputs were made on another stream than the graph's
+        return 1e3 * float(
+            triton.testing.do_bench_cudagraph(function, rep=rep_ms, return_mode="median")
+        )
+    except Exception as error:  # an alternative may not support the shape or the GPU
+        return reason(error)
+
+
+def reason(error: Exception) -> str:
+    """One line that fits into a table."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:80]
 
 
 def run(names: list[str]) -> list[dict[str, float | str]]:
@@ -57,13 +72,19 @@ def run(names: list[str]) -> list[dict[str, float | str]]:
         for case in module.cases():
             row: dict[str, float | str] = {"op": name, "case": case.name, "floor": case.floor_us}
             for label, function in {"ours": case.ours, **case.others}.items():
-                try:
-                    row[label] = median_us(function)
-                except Exception as error:  # an alternative may not support the shape or the GPU
-                    row[label] = f"{type(error).__name__}: {error}".splitlines()[0][:80]
+                row[label] = median_us(function)
             rows.append(row)
             torch.cuda.empty_cache()
             print(_line(row), flush=True)
+    return rows
+
+
+def sweep(names: list[str]) -> list[dict[str, object]]:
+    """The named operations' candidates, timed; each prints its own table."""
+    rows: list[dict[str, object]] = []
+    for name in names:
+        module = importlib.import_module(f"focus_bench.engine.kernels.{name}.sweep")
+        rows += [{"op": name, **row} for row in module.run()]
     return rows
 
 
@@ -80,9 +101,16 @@ def main() -> None:
     """Print the table; --json FILE keeps it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("operations", nargs="*", help="folders; all of them by default")
+    parser.add_argument("--sweep", action="store_true", help="time candidates for tunings")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    rows = run(arguments.operations or operations())
+    kind = "sweep" if arguments.sweep else "benchmark"
+    allowed = operations(kind)
+    for name in arguments.operations:
+        if name not in allowed:
+            parser.error(f"{name} has no {kind}; allowed: {', '.join(allowed)}")
+    names = arguments.operations or allowed
+    rows = sweep(names) if arguments.sweep else run(names)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1))
 

@@ -5,6 +5,8 @@ By themselves, and with the router before them as a layer has them.
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.nn.functional as functional
@@ -15,6 +17,7 @@ from focus_bench.engine.kernels.expert_routing import reference
 from focus_bench.engine.kernels.expert_routing.benchmark import torch_sort
 from focus_bench.engine.kernels.expert_routing.launcher import RouterConfig, Routing, route
 from focus_bench.engine.kernels.grouped_experts.launcher import ExpertWeights, grouped_experts
+from focus_bench.engine.kernels.grouped_experts.tuning import Tuning
 from focus_bench.engine.kernels.grouped_experts.workspace import ExpertWorkspace
 
 NUM_TOKENS = (32, 256, 2048, 8192)
@@ -30,45 +33,105 @@ MODELS = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """Arguments of one call: x [T, h], weights, routing, and memory for its output and within."""
+
+    x: Tensor
+    weights: ExpertWeights
+    routing: Routing
+    out: Tensor
+    workspace: ExpertWorkspace
+
+    @classmethod
+    def random(cls, tokens: int, weights: ExpertWeights) -> Self:
+        """Normal states of the weights' dtype, and uniformly random choices of experts."""
+        down = weights.down
+        x = torch.randn(tokens, weights.hidden_size, device=down.device, dtype=down.dtype)
+        liking = torch.rand(tokens, weights.num_experts, device=down.device)
+        ids = liking.argsort(dim=1)[:, :TOP_K].to(torch.int32).contiguous()
+        return cls(
+            x=x,
+            weights=weights,
+            routing=Routing(ids=ids, weights=torch.rand(ids.shape, device=down.device)),
+            out=torch.empty_like(x),
+            workspace=ExpertWorkspace.allocate(
+                num_pairs=ids.numel(),
+                num_experts=weights.num_experts,
+                expert_width=weights.expert_width,
+                hidden_size=weights.hidden_size,
+                dtype=x.dtype,
+                device=x.device,
+            ),
+        )
+
+    @property
+    def num_touched(self) -> int:
+        """Experts that any token chose. Waits for the device."""
+        return len(set(self.routing.ids.flatten().tolist()))
+
+    def ours(self, tuning: Tuning | None = None) -> Tensor:
+        """Launch the kernels."""
+        return grouped_experts(
+            self.x,
+            self.weights,
+            self.routing,
+            out=self.out,
+            workspace=self.workspace,
+            tuning=tuning,
+        )
+
+
 def cases() -> list[Case]:
     """Each model at a block, a few blocks, and the batches of a loaded server."""
     made = []
     for name, experts, width, hidden, router in MODELS:
-        weights = ExpertWeights(
-            gate_up=_normal(experts, 2 * width, hidden), down=_normal(experts, hidden, width)
-        )
+        weights = random_weights(experts, width, hidden)
         made += [case(f"{name} T {tokens}", tokens, weights) for tokens in NUM_TOKENS]
         made += [layer_case(f"{name} T {tokens}", tokens, weights, router) for tokens in NUM_TOKENS]
     return made
 
 
-def case(name: str, tokens: int, weights: ExpertWeights) -> Case:
-    """Uniformly random choices; all weights together are far larger than the caches."""
-    x = _normal(tokens, weights.hidden_size)
-    liking = torch.rand(tokens, weights.num_experts, device="cuda")
-    ids = liking.argsort(dim=1)[:, :TOP_K].to(torch.int32).contiguous()
-    routing = Routing(ids=ids, weights=torch.rand(tokens, TOP_K, device="cuda"))
-    out = torch.empty_like(x)
-    workspace = ExpertWorkspace.allocate(
-        num_pairs=routing.num_pairs,
-        num_experts=weights.num_experts,
-        expert_width=weights.expert_width,
-        hidden_size=weights.hidden_size,
-        dtype=x.dtype,
-        device=x.device,
+def random_weights(experts: int, width: int, hidden: int) -> ExpertWeights:
+    """Weights in bfloat16; all together are far larger than the caches."""
+    return ExpertWeights(
+        gate_up=_normal(experts, 2 * width, hidden), down=_normal(experts, hidden, width)
     )
-    touched = len(set(ids.flatten().tolist()))
-    num_bytes, flops = floor(x, weights, routing)
+
+
+def case(name: str, tokens: int, weights: ExpertWeights) -> Case:
+    """Uniformly random choices."""
+    call = Call.random(tokens, weights)
+    num_bytes, flops = floor(call.x, weights, call.routing)
     return Case(
-        name=f"{name}, {touched} experts",
-        ours=lambda: grouped_experts(x, weights, routing, out=out, workspace=workspace),
+        name=f"{name}, {call.num_touched} experts",
+        ours=call.ours,
         others={
-            "loop": loop(x, weights, routing),
-            "torch": functools.partial(torch_grouped, x, weights, routing),
+            "loop": loop(call.x, weights, call.routing),
+            **torch_alternatives(call),
         },
         num_bytes=num_bytes,
         flops=flops,
     )
+
+
+def torch_alternatives(call: Call) -> dict[str, Callable[[], object]]:
+    """`torch`: all of it in torch's operations. `torch products`: its two grouped products alone.
+
+    The latter is what torch's operations need at least, whatever sorts and sums around them.
+    """
+    pairs, ends = torch_sort(call.routing.ids, call.weights.num_experts)
+    rows = call.x[pairs // TOP_K]
+    activations = rows.new_empty(len(rows), call.weights.expert_width).normal_()
+
+    def products() -> Tensor:
+        functional.grouped_mm(rows, call.weights.gate_up.mT, offs=ends)
+        return functional.grouped_mm(activations, call.weights.down.mT, offs=ends)
+
+    return {
+        "torch": functools.partial(torch_grouped, call.x, call.weights, call.routing),
+        "torch products": products,
+    }
 
 
 def layer_case(name: str, tokens: int, weights: ExpertWeights, router: RouterConfig) -> Case:

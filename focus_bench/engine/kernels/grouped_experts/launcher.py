@@ -6,6 +6,7 @@ replayed with other ids.
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -124,22 +125,23 @@ def grouped_experts(
         tuning.block_m,
         out=workspace.sort(num_pairs, num_experts, tuning.block_m),
     )
-    _gate_up(x, weights, rows, routing.top_k, workspace.activations, tuning)
-    _down(workspace.activations, weights, rows, routing.weights, workspace.partials, tuning)
+    gate_up(x, weights, rows, routing.top_k, workspace.activations, tuning)
+    down(workspace.activations, weights, rows, routing.weights, workspace.partials, tuning)
     _combine(workspace.partials, weights, routing, shared, residual, out)
     return out
 
 
-def _gate_up(
+def gate_up(
     x: Tensor,
     weights: ExpertWeights,
     rows: SortedPairs,
     top_k: int,
     activations: Tensor,
     tuning: Tuning,
-) -> None:
+) -> Any:
+    """The first product alone, unchecked: `activations` of the sorted rows; the kernel launched."""
     chosen = tuning.gate_up
-    gate_up_kernel[_grid(rows, weights.expert_width, chosen)](
+    return gate_up_kernel[_grid(rows, weights.expert_width, chosen)](
         x,
         weights.gate_up,
         activations,
@@ -160,16 +162,17 @@ def _gate_up(
     )
 
 
-def _down(
+def down(
     activations: Tensor,
     weights: ExpertWeights,
     rows: SortedPairs,
     expert_weights: Tensor,
     partials: Tensor,
     tuning: Tuning,
-) -> None:
+) -> Any:
+    """The second product alone, unchecked: `partials` of the pairs; returns the kernel launched."""
     chosen = tuning.down
-    down_kernel[_grid(rows, weights.hidden_size, chosen)](
+    return down_kernel[_grid(rows, weights.hidden_size, chosen)](
         activations,
         weights.down,
         expert_weights,
