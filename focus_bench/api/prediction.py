@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class Target:
     """What a prediction is for: a calibrated profile, a data sheet, or a profile of a GPU whose
     memory a data sheet gives. `operations`: a GPU's measured operations, maybe another's than
-    `hardware`. `host`: another engine's host time; None: the cost model's own.
+    `hardware`. `host`: another engine's host time; None: the cost model's own. `caveat`: how
+    the device is used otherwise than when it was measured; "": as it was.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Target:
     operations: "GpuProfile | None" = None
     hardware: Hardware | None = None
     host: HostProfile | None = None
+    caveat: str = ""
 
     @property
     def device_facts(self) -> dict[str, str]:
@@ -72,7 +74,8 @@ class Target:
         else:
             assert self.hardware is not None
             device = roofline_label(self.hardware)
-        return device if self.host is None else f"{device}; {self.host.label}"
+        host = "" if self.host is None else self.host.label
+        return "; ".join(filter(None, (device, self.caveat, host)))
 
     def spec_of(self, point: PointConfig) -> ModelSpec:
         """The point's model in the number format in which it runs there."""
@@ -116,7 +119,11 @@ class Target:
         )
         record = predict(asked, interval=interval, other_seeds=other_seeds, on_progress=on_progress)
         device = {f"{FOR}{name}": value for name, value in self.device_facts.items()}
-        return dataclasses.replace(record, settings={**record.settings, **device})
+        return dataclasses.replace(
+            record,
+            notes=(*record.notes, *filter(None, (self.caveat,))),
+            settings={**record.settings, **device},
+        )
 
     def cost_model(
         self, point: PointConfig, workload: Workload, spec: ModelSpec, num_pages: int
@@ -194,19 +201,20 @@ def with_host(target: Target, host: HostProfile | None) -> Target:
 def find_target(name: str, engine: EngineConfig) -> Target:
     """What --gpu names: a data sheet, a packaged profile, a profile's file, or "cpu".
 
-    "cpu" is this machine's calibrated profile (that of the engine's model if there is one), else
-    the packaged profile of that name. Raises UsageError naming what exists.
+    "cpu" is this machine's calibrated profile (that of the engine's model if there is one, and of
+    its threads), else the packaged profile of that name; its target says so if the engine has
+    other threads. Raises UsageError naming what exists.
     """
     from focus_bench.sim.calibration import bundled_profiles
 
     if name == CPU:
         spec = spec_on_device(resolve_model(engine), CPU, dtype=engine.dtype)
-        local = cpu_profile_of(spec)
+        local = cpu_profile_of(spec, threads=engine.threads)
         if local is not None:
-            return target_of_profile(local)
+            return _on_threads(target_of_profile(local), engine.threads)
     packaged = bundled_profiles()
     if name in packaged:
-        return target_of_file(packaged[name])
+        return _on_threads(target_of_file(packaged[name]), engine.threads)
     if name in HARDWARE:
         return _target_of_sheet(HARDWARE[name], engine)
     if Path(name).is_file():
@@ -214,6 +222,14 @@ def find_target(name: str, engine: EngineConfig) -> Target:
             return target_of_file(Path(name))
     known = sorted({CPU, *packaged, *HARDWARE})
     raise UsageError("--gpu", name, f"{', '.join(known)}, or the file of a profile")
+
+
+def _on_threads(target: Target, threads: int | None) -> Target:
+    """The target, with a caveat where it is a CPU that was measured with another number."""
+    measured = target.device_facts.get("threads")
+    if threads is None or measured in (None, str(threads)):
+        return target
+    return dataclasses.replace(target, caveat=f"measured with --threads {measured}, not {threads}")
 
 
 def _target_of_sheet(hardware: Hardware, engine: EngineConfig) -> Target:

@@ -192,12 +192,21 @@ def profile_of_engine(engine: "Engine") -> "Profile | None":
     return profile
 
 
-def cpu_profile_of(spec: ModelSpec) -> "Profile | None":
+def cpu_profile_of(spec: ModelSpec, *, threads: int | None = None) -> "Profile | None":
     """The newest profile of this machine's CPU for a model, else the newest for any model.
 
-    None if nothing was calibrated here.
+    `threads`: of several, those measured with so many come first; None: the number is open.
+    Returns None if nothing was calibrated here.
     """
-    return next(iter((*_own_profiles(CPU, spec), *_newest_profiles(CPU))), None)
+    wanted = None if threads is None else str(threads)
+
+    def is_of_others(profile: "Profile") -> bool:
+        return wanted is not None and profile.samples.settings.get("threads") != wanted
+
+    for profiles in (_own_profiles(CPU, spec), _newest_profiles(CPU)):
+        if profiles:
+            return min(profiles, key=is_of_others)
+    return None
 
 
 def gpu_profile_of(device: str, spec: ModelSpec) -> "Profile | None":

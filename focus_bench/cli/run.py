@@ -140,11 +140,15 @@ class _Measurement:
     def with_estimates(self, campaign: "Campaign") -> "Campaign":
         """The campaign for a dry run: what its points will take on this device."""
         from focus_bench.api.estimates import estimate_point, target_of_device
-        from focus_bench.engine.device import resolve_device
+        from focus_bench.engine.device import resolve_device, use_cpu_threads
         from focus_bench.engine.memory import memory_budget_bytes
 
+        threads = use_cpu_threads(self.flags.threads)  # those that the run would have
         targets = {
-            point.engine: self.target or target_of_device(campaign.hardware, point.engine)
+            point.engine: self.target
+            or target_of_device(
+                campaign.hardware, dataclasses.replace(point.engine, threads=threads)
+            )
             for point in campaign.points
         }
         device = resolve_device(self.flags.device)

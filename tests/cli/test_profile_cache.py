@@ -1,6 +1,7 @@
 """Profiles of the cache and of files: unwritable, cut, worse than before, named by their flag."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,37 @@ def test_flags_that_name_a_file_which_is_no_profile(
         assert line.startswith(
             f"focus-bench: error: {command[-1]} profile {file}: 'not a profile' is not usable"
         )
+
+
+def test_a_dry_run_says_that_its_profile_is_of_other_threads(
+    cache: Path,
+    profile: Profile,
+    samples: CalibrationSamples,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("focus_bench.core.cpu_threads.usable_cores", lambda: 4)
+    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
+    folder = cache / "focus-bench" / "profiles"
+    folder.mkdir(parents=True)
+
+    def keep(threads: str, name: str, *, written_s: int) -> None:
+        measured = dataclasses.replace(samples, settings={"threads": threads})
+        file = folder / f"cpu_{name}.json"
+        dataclasses.replace(profile, name=name, samples=measured).save(file)
+        os.utime(file, (written_s, written_s))
+
+    def basis(threads: str) -> str:
+        assert main([*RUN, "--dry-run", "--threads", threads]) == 0
+        (line,) = (x for x in capsys.readouterr().out.splitlines() if "predicted by" in x)
+        return line
+
+    keep("2", "of-two", written_s=1000)
+    keep("1", "of-one", written_s=2000)
+    assert "(of-two, " in basis("2")
+    assert "(of-one, " in basis("1")
+    assert "measured with" not in basis("2") + basis("1")
+    assert basis("3").endswith("; measured with --threads 1, not 3")
 
 
 @pytest.mark.parametrize(
