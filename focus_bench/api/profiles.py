@@ -3,6 +3,7 @@
 Knows files and names; measuring is the engine's matter, fitting the simulator's.
 """
 
+import hashlib
 import os
 import re
 import statistics
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from focus_bench.core.calibration import dimensions_of, read_json
 from focus_bench.core.errors import UsageError
 from focus_bench.core.model_spec import ModelSpec
 
@@ -45,12 +47,22 @@ def cache_problem() -> str:
 
 
 def profile_path(engine: "Engine") -> Path:
-    """The file of the engine's profile: by device, threads, PyTorch, model and number format."""
+    """The file of the engine's profile: by device, threads, PyTorch, model and number format.
+
+    A model is its name and a digest of its shape: two checkpoint folders may have one name.
+    """
     settings = engine.settings
     threads = f"{settings['threads']}-threads" if engine.hardware == CPU else ""
-    parts = (engine.hardware, threads, settings["torch"], engine.spec.name, settings["dtype"])
+    model = f"{engine.spec.name}-{_shape_digest(engine.spec)}"
+    parts = (engine.hardware, threads, settings["torch"], model, settings["dtype"])
     name = "_".join(_in_file_name(part) for part in parts if part)
     return profiles_folder() / f"{name}.json"
+
+
+def _shape_digest(spec: ModelSpec) -> str:
+    """Eight characters for all that costs depend on; checkpoints of one shape share them."""
+    shape = (sorted(dimensions_of(spec).items()), spec.experts)
+    return hashlib.blake2b(repr(shape).encode(), digest_size=4).hexdigest()
 
 
 def calibrate(
@@ -82,7 +94,6 @@ def operations_path(engine: "Engine") -> Path:
 
 def usable_operations(path: Path) -> "GpuCalibration | None":
     """Measured operations of a file; None if there is none, or it is of another kind or version."""
-    from focus_bench.core.calibration import read_json
     from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
 
     if not os.path.isfile(path):  # False also where a folder on the way may not be read
@@ -141,7 +152,6 @@ def check_profile(path: Path) -> "tuple[Profile | GpuCalibration, list[str]]":
 
     Raises UsageError, naming the file and the key, for what is no profile.
     """
-    from focus_bench.core.calibration import read_json
     from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
     from focus_bench.core.profile_check import profile_problems
     from focus_bench.sim.calibration import load_profile
@@ -157,7 +167,6 @@ def check_profile(path: Path) -> "tuple[Profile | GpuCalibration, list[str]]":
 
 def unusable_profiles() -> list[str]:
     """The files of the user's cache that no prediction uses, and why: one line each."""
-    from focus_bench.core.calibration import read_json
     from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
     from focus_bench.sim.calibration import load_profile
 
@@ -184,8 +193,6 @@ def _write_whole(target: Path, write: Callable[[Path], object]) -> None:
 
 def profile_of_engine(engine: "Engine") -> "Profile | None":
     """The profile that was calibrated for this very engine; None if there is none yet."""
-    from focus_bench.core.calibration import dimensions_of
-
     profile = usable_profile(profile_path(engine))
     if profile is None or dict(profile.samples.dimensions) != dimensions_of(engine.spec):
         return None
@@ -215,8 +222,6 @@ def gpu_profile_of(device: str, spec: ModelSpec) -> "Profile | None":
 
 
 def _own_profiles(device: str, spec: ModelSpec) -> "list[Profile]":
-    from focus_bench.core.calibration import dimensions_of
-
     wanted = dimensions_of(spec)
     return [p for p in _newest_profiles(device) if dict(p.samples.dimensions) == wanted]
 

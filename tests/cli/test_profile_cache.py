@@ -1,6 +1,7 @@
 """Profiles of the cache and of files: unwritable, cut, worse than before, named by their flag."""
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -73,6 +74,23 @@ def test_a_profile_worse_than_the_one_before_says_so(
     better.save(kept)
     assert main(CALIBRATE) == 0
     assert capsys.readouterr().out.count("worse than the profile that was there: error of the") == 1
+
+
+def test_two_models_of_one_name_have_a_profile_each(cache: Path, tmp_path: Path) -> None:
+    shape = {"architectures": ["SDARForCausalLM"], "vocab_size": 300, "mask_token_id": 256}
+    shape |= {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    shape |= {"head_dim": 16, "eos_token_id": 257, "max_position_embeddings": 512}
+    found = []
+    for parent, width in (("first", 32), ("second", 64), ("copy-of-second", 64)):
+        folder = tmp_path / parent / "checkpoint"
+        folder.mkdir(parents=True)
+        config = shape | {"hidden_size": width, "intermediate_size": 2 * width}
+        (folder / "config.json").write_text(json.dumps(config))
+        named = ["--model", str(folder), "--load-format", "dummy", "--device", "cpu"]
+        assert main(["calibrate", *named]) == 0
+        found.append({file.name for file in (cache / "focus-bench" / "profiles").iterdir()})
+    assert [len(names) for names in found] == [1, 2, 2]  # the same shape has the same costs
+    assert all("_checkpoint-" in name for name in found[-1])
 
 
 def test_cut_profiles_are_named_where_they_are_passed_over(
