@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from focus_bench.api.engine import Progress
 from focus_bench.api.host_profiles import HostBoundModel, HostProfile
 from focus_bench.api.points import load_workload
-from focus_bench.api.profiles import CPU, cpu_profile_of, naming_flag
+from focus_bench.api.profiles import CPU, cpu_profile_of, load_either, naming_flag
 from focus_bench.bench.defaults import acceptance_for, importance_for
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
 from focus_bench.core.errors import UsageError
@@ -181,14 +181,12 @@ def target_of_operations(calibration: "GpuCalibration", hardware: Hardware | Non
 
 def target_of_file(path: Path) -> Target:
     """What a profile's file was measured on, of either kind. Raises UsageError naming the file."""
-    from focus_bench.core.calibration import read_json
-    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
-    from focus_bench.sim.calibration import load_profile
+    from focus_bench.core.op_curves import GpuCalibration
 
-    value = read_json(path)
-    if is_gpu_calibration(value):
-        return target_of_operations(from_json(value, source=f"profile {path}"))
-    return target_of_profile(load_profile(path))
+    profile = load_either(path)
+    if isinstance(profile, GpuCalibration):
+        return target_of_operations(profile)
+    return target_of_profile(profile)
 
 
 def with_host(target: Target, host: HostProfile | None) -> Target:

@@ -94,13 +94,12 @@ def operations_path(engine: "Engine") -> Path:
 
 def usable_operations(path: Path) -> "GpuCalibration | None":
     """Measured operations of a file; None if there is none, or it is of another kind or version."""
-    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+    from focus_bench.core.gpu_profile_file import load_gpu_calibration
 
     if not os.path.isfile(path):  # False also where a folder on the way may not be read
         return None
     try:
-        value = read_json(path)
-        return from_json(value, source=str(path)) if is_gpu_calibration(value) else None
+        return load_gpu_calibration(path)
     except UsageError:
         return None
 
@@ -147,37 +146,41 @@ def naming_flag(flag: str) -> Iterator[None]:
         raise UsageError(f"{flag} {error.field}", error.value, error.allowed) from error
 
 
+def load_either(path: Path) -> "Profile | GpuCalibration":
+    """A file's profile of a device's steps, or of a GPU's operations.
+
+    Raises UsageError, naming the file and the key, for what is neither.
+    """
+    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+    from focus_bench.sim.calibration import load_profile
+
+    value = read_json(path)
+    if is_gpu_calibration(value):
+        return from_json(value, source=f"profile {path}")
+    return load_profile(path)
+
+
 def check_profile(path: Path) -> "tuple[Profile | GpuCalibration, list[str]]":
     """A profile of either kind, and what is wrong with it: one line each, none if it is right.
 
     Raises UsageError, naming the file and the key, for what is no profile.
     """
-    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
+    from focus_bench.core.op_curves import GpuCalibration
     from focus_bench.core.profile_check import profile_problems
-    from focus_bench.sim.calibration import load_profile
     from focus_bench.sim.fit_check import fit_problems
 
-    value = read_json(path)
-    if not is_gpu_calibration(value):
-        profile = load_profile(path)
-        return profile, fit_problems(profile)
-    calibration = from_json(value, source=f"profile {path}")
-    return calibration, profile_problems(calibration)
+    profile = load_either(path)
+    if isinstance(profile, GpuCalibration):
+        return profile, profile_problems(profile)
+    return profile, fit_problems(profile)
 
 
 def unusable_profiles() -> list[str]:
     """The files of the user's cache that no prediction uses, and why: one line each."""
-    from focus_bench.core.gpu_profile_file import from_json, is_gpu_calibration
-    from focus_bench.sim.calibration import load_profile
-
     lines = []
     for file in sorted(profiles_folder().glob("*.json")):
         try:
-            value = read_json(file)
-            if is_gpu_calibration(value):
-                from_json(value, source=f"profile {file}")
-            else:
-                load_profile(file)
+            load_either(file)
         except UsageError as error:
             lines.append(f"ignored {file}: {error}")
     return lines
