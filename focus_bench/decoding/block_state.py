@@ -4,13 +4,10 @@ Holds what is known of the block and the named transitions of it; the rules that
 feed, keep and decode are in caching, eviction, unmask and acceptance.
 """
 
-import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from focus_bench.decoding.masks import count_true
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
@@ -28,7 +25,7 @@ def row_index(rows: IntArray) -> RowIndex:
     return rows
 
 
-@dataclass(kw_only=True)
+@dataclass(init=False)
 class BlockState:
     """Arrays over rows (S slots, or the n rows of a step) and the B positions of a block.
 
@@ -42,6 +39,8 @@ class BlockState:
     length is known beforehand; else 0.
     `request_key`: the request's id, the key of its random streams. `carried_token`: a token handed
     over by the previous block's commit pass, -1 if none.
+
+    The fields of one number a row are views of one array, so that `take` is four copies, not 15.
     """
 
     request_key: IntArray
@@ -60,17 +59,35 @@ class BlockState:
     decoded: BoolArray
     uncached: BoolArray
 
+    def __init__(
+        self, numbers: IntArray, *, tokens: TokenArray, decoded: BoolArray, uncached: BoolArray
+    ) -> None:
+        """`numbers[12,S]`: the fields of one number a row, in their order."""
+        self._numbers = numbers
+        (
+            self.request_key,
+            self.block_index,
+            self.block_start,
+            self.block_steps,
+            self.block_decoded,
+            self.request_steps,
+            self.request_decoded,
+            self.forwards,
+            self.progress,
+            self.policy_code,
+            self.behind_end,
+            self.carried_token,
+        ) = numbers
+        self.tokens = tokens
+        self.decoded = decoded
+        self.uncached = uncached
+
     @classmethod
     def empty(cls, num_slots: int, block_length: int) -> "BlockState":
         """State for `num_slots` unused rows."""
-        columns = {
-            name: np.zeros(num_slots, dtype=np.int64)
-            for name in _FIELDS
-            if name not in {"tokens", "decoded", "uncached"}
-        }
         shape = (num_slots, block_length)
         return cls(
-            **columns,
+            np.zeros((12, num_slots), dtype=np.int64),
             tokens=np.zeros(shape, dtype=np.int32),
             decoded=np.zeros(shape, dtype=np.bool_),
             uncached=np.zeros(shape, dtype=np.bool_),
@@ -93,20 +110,31 @@ class BlockState:
 
     def take(self, rows: RowIndex) -> "BlockState":
         """A copy of the given rows, in their order."""
-        taken = {name: getattr(self, name)[rows] for name in _FIELDS}
         if isinstance(rows, slice):
-            taken = {name: values.copy() for name, values in taken.items()}
-        return BlockState(**taken)
+            return BlockState(
+                self._numbers[:, rows].copy(),
+                tokens=self.tokens[rows].copy(),
+                decoded=self.decoded[rows].copy(),
+                uncached=self.uncached[rows].copy(),
+            )
+        # Several times as fast as an index of rows, which also leaves the numbers in strides.
+        return BlockState(
+            self._numbers.take(rows, axis=1),
+            tokens=self.tokens.take(rows, axis=0),
+            decoded=self.decoded.take(rows, axis=0),
+            uncached=self.uncached.take(rows, axis=0),
+        )
 
     def put(self, rows: RowIndex, values: "BlockState") -> None:
         """Write rows back (the inverse of `take`); used when a preempted request resumes."""
-        for name in _FIELDS:
-            getattr(self, name)[rows] = getattr(values, name)
+        self._numbers[:, rows] = values._numbers
+        self.tokens[rows] = values.tokens
+        self.decoded[rows] = values.decoded
+        self.uncached[rows] = values.uncached
 
     def start_request(self, row: int, request_key: int) -> None:
         """A new request takes the row; its first block starts with `start_block`."""
-        for name in _FIELDS:
-            getattr(self, name)[row] = 0
+        self._numbers[:, row] = 0
         self.request_key[row] = request_key
         self.block_index[row] = -1
         self.carried_token[row] = -1
@@ -173,28 +201,26 @@ class BlockState:
         self,
         rows: RowIndex,
         *,
+        before: "BlockState",
         commit: BoolArray,
         decoded_now: BoolArray,
+        num_decoded: IntArray,
         tokens: TokenArray,
         uncached: BoolArray,
         progress: IntArray,
     ) -> None:
         """Apply one forward to the given rows: what it decoded, froze and processed.
 
-        `commit[n]` rows were commit passes, which count as forwards only. `tokens[n,B]` is read
-        where `decoded_now[n,B]`.
+        `before`: a copy of the rows as they are. `commit[n]` rows were commit passes, which count
+        as forwards only. `tokens[n,B]` is read where `decoded_now[n,B]`, `num_decoded[n]` a row.
         """
         step = ~commit
-        count = count_true(decoded_now)
-        self.decoded[rows] |= decoded_now
-        self.tokens[rows] = np.where(decoded_now, tokens, self.tokens[rows])
+        self.decoded[rows] = before.decoded | decoded_now
+        self.tokens[rows] = np.where(decoded_now, tokens, before.tokens)
         self.uncached[rows] = uncached
         self.progress[rows] = progress
-        self.block_steps[rows] += step
-        self.request_steps[rows] += step
-        self.block_decoded[rows] += count
-        self.request_decoded[rows] += count
-        self.forwards[rows] += 1
-
-
-_FIELDS = tuple(f.name for f in dataclasses.fields(BlockState))
+        self.block_steps[rows] = before.block_steps + step
+        self.request_steps[rows] = before.request_steps + step
+        self.block_decoded[rows] = before.block_decoded + num_decoded
+        self.request_decoded[rows] = before.request_decoded + num_decoded
+        self.forwards[rows] = before.forwards + 1

@@ -140,12 +140,9 @@ def test_exact_replay_of_a_batch_equals_its_rows(tmp_path: Path) -> None:
     trace.save(tmp_path / "t.npz")
     rules = replaying(tmp_path / "t.npz", "focus")
     first = [steps[key][0] for key in KEYS]
-    batch = BlockState(
-        **{
-            f.name: np.concatenate([getattr(s.block, f.name) for s in first])
-            for f in dataclasses.fields(BlockState)
-        }
-    )
+    batch = BlockState.empty(len(first), LENGTH)
+    for row, single in enumerate(first):
+        batch.put(np.array([row]), single.block)
     step = step_block(rules, batch, None)
     for row, single in enumerate(first):
         assert np.array_equal(step.kept[row], single.kept[0])
