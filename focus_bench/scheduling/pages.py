@@ -1,6 +1,7 @@
 """The page pool: which KV pages belong to which request. Knows no tensors and no policy."""
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 from focus_bench.core.errors import CapacityError
 
@@ -17,8 +18,7 @@ class PagePool:
             raise CapacityError("--num-pages", f"{num_pages} x {page_size}", "at least 1 page")
         self.num_pages = num_pages
         self.page_size = page_size
-        self._free = list(range(num_pages - 1, -1, -1))
-        self._free_is_sorted = True
+        self._free = list(range(num_pages))  # a heap
         self._owned: dict[int, list[int]] = {}
 
     @property
@@ -51,20 +51,15 @@ class PagePool:
         """Give `count` more pages to the owner; raises CapacityError if they are not free."""
         if count > len(self._free):
             raise CapacityError("pages", count, f"at most {len(self._free)} free pages")
-        if not self._free_is_sorted:
-            self._free.sort(reverse=True)
-            self._free_is_sorted = True
-        taken = self._free[len(self._free) - count :][::-1]
-        del self._free[len(self._free) - count :]
+        taken = [heappop(self._free) for _ in range(count)]
         self._owned.setdefault(owner, []).extend(taken)
         return taken
 
     def release(self, owner: int) -> list[int]:
         """Take back all pages of the owner; returns them in order of its tokens."""
         pages = self._owned.pop(owner, [])
-        if pages:
-            self._free.extend(pages)
-            self._free_is_sorted = False
+        for page in pages:
+            heappush(self._free, page)
         return pages
 
     def check_integrity(self, live_owners: Iterable[int] | None = None) -> None:
