@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from focus_bench.decoding.masks import count_true
+
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 TokenArray = npt.NDArray[np.int32]
@@ -201,26 +203,25 @@ class BlockState:
         self,
         rows: RowIndex,
         *,
-        before: "BlockState",
         commit: BoolArray,
         decoded_now: BoolArray,
-        num_decoded: IntArray,
         tokens: TokenArray,
         uncached: BoolArray,
         progress: IntArray,
     ) -> None:
         """Apply one forward to the given rows: what it decoded, froze and processed.
 
-        `before`: a copy of the rows as they are. `commit[n]` rows were commit passes, which count
-        as forwards only. `tokens[n,B]` is read where `decoded_now[n,B]`, `num_decoded[n]` a row.
+        `commit[n]` rows were commit passes, which count as forwards only. `tokens[n,B]` is read
+        where `decoded_now[n,B]`.
         """
         step = ~commit
-        self.decoded[rows] = before.decoded | decoded_now
-        self.tokens[rows] = np.where(decoded_now, tokens, before.tokens)
+        count = count_true(decoded_now)
+        self.decoded[rows] |= decoded_now
+        self.tokens[rows] = np.where(decoded_now, tokens, self.tokens[rows])
         self.uncached[rows] = uncached
         self.progress[rows] = progress
-        self.block_steps[rows] = before.block_steps + step
-        self.request_steps[rows] = before.request_steps + step
-        self.block_decoded[rows] = before.block_decoded + num_decoded
-        self.request_decoded[rows] = before.request_decoded + num_decoded
-        self.forwards[rows] = before.forwards + 1
+        self.block_steps[rows] += step
+        self.request_steps[rows] += step
+        self.block_decoded[rows] += count
+        self.request_decoded[rows] += count
+        self.forwards[rows] += 1

@@ -280,10 +280,8 @@ class Scheduler:
         rows = plan.rows
         self.state.record_step(
             row_index(rows),
-            before=plan.block,
             commit=plan.feed.commit,
             decoded_now=outcome.decoded,
-            num_decoded=outcome.num_decoded,
             tokens=outcome.tokens,
             uncached=freeze(plan.block),
             progress=outcome.progress,

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from focus_bench.core.config import AcceptanceConfig, DecodeConfig, ImportanceConfig
 from focus_bench.decoding.block_state import BlockState
 from focus_bench.decoding.caching import Feed, freeze, plan_feed
-from focus_bench.decoding.masks import count_true
 from focus_bench.decoding.policies import POLICY_CODES
 from focus_bench.decoding.rules import StepRules
 
@@ -164,10 +163,8 @@ def step_block(rules: StepRules, block: BlockState, confidence: np.ndarray | Non
         decoded = rules.decoded(before, feed, eviction.kept, confidence)
     block.record_step(
         np.arange(block.num_rows),
-        before=before,
         commit=feed.commit,
         decoded_now=decoded,
-        num_decoded=count_true(decoded),
         tokens=np.ones(decoded.shape, dtype=np.int32),
         uncached=freeze(before),
         progress=eviction.progress,

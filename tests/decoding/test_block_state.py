@@ -99,10 +99,8 @@ def test_a_recorded_step_counts_and_writes_only_what_it_decoded() -> None:
     uncached = np.array([[False, True, True, True], [True, False, True, True]])
     state.record_step(
         np.array([2, 0]),
-        before=state.take(np.array([2, 0])),
         commit=np.array([False, True]),
         decoded_now=decoded_now,
-        num_decoded=np.array([2, 0]),
         tokens=np.array([[91, 92, 93, 94], [95, 96, 97, 98]], dtype=np.int32),
         uncached=uncached,
         progress=np.array([3, 1]),
