@@ -43,3 +43,4 @@ def _engine(
         loop.catch_up()
         if on_progress is not None:
             on_progress(loop.recorder)
+    loop.catch_up()  # requests that ended when they arrived

@@ -205,12 +205,13 @@ def serve(
         swaps_out += len(plan.swap_out)
         swaps_in += len(plan.swap_in)
         max_pages_used = max(max_pages_used, plan.pages_used)
-        outcome = executor.execute(plan)
+        outcome = executor.execute(plan, loop.catch_up)
         _log(forwards, plan, outcome)
         loop.end_step(plan, outcome, start_s=step - 1.0, end_s=float(step), schedule_s=0.0)
         loop.scheduler.check_integrity()
         _poison_unowned_pages(cache, loop.scheduler.pool.pages_of, forwards)
         assert step < 10_000, "the run does not end"
+    loop.catch_up()
     trace = loop.recorder.finished_trace()
     assert trace is not None
     return Served(

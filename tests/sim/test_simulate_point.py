@@ -203,3 +203,11 @@ def test_host_pages_hold_the_largest_requests_at_once() -> None:
     # 200 + 50 tokens need 8 blocks, 4 pages; 100 + 50 need 5 blocks, 3 pages; 10 + 50 need 1 page.
     assert pages_on_host(point, make_workload([10, 200, 100], 50)) == 7
     assert math.isfinite(simulate(point, make_workload([10, 200], 50)).duration_s)
+
+
+def test_a_request_that_ends_as_it_arrives_is_recorded_though_no_step_follows() -> None:
+    point = make_point("baseline", scheduler=SchedulerConfig(batch_size=2))
+    workload = make_workload([60, 100_000], 8, arrivals_s=[0.0, 1e6], request_rate=1.0)
+    model = RooflineModel(spec=SPEC, hardware=get_hardware("h200"))
+    record = simulate(point, workload, cost_model=model, num_pages=20)
+    assert [request.finish_reason for request in record.requests] == ["length", "error"]
