@@ -35,6 +35,7 @@ SUSTAINED_AFTER_S = 1.0
 # Coefficient of variation of lengths spread evenly from 0.2 to 1.8 of their mean, as those of
 # attention_ragged are (queries and contexts independently).
 RAGGED_VARIATION = 0.46
+_SPREAD_PLACES = 17  # of these lengths, at which shares are averaged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,8 +288,9 @@ class CurveModel:
         self.tally.add(seconds * layers, inside, dense)
         return seconds * layers
 
-    # What follows changes slowly with the context, and is asked for at every step: it is taken at
-    # the nearest context of a fine scale, and remembered (as is what depends on rows alone).
+    # What follows changes slowly with the context and the number of sequences, and is asked for at
+    # every step: it is taken at the nearest ones of a fine scale, and remembered (as is what
+    # depends on rows alone).
 
     def _alone(self, queries: float, keys: float) -> float:
         """One sequence on its own."""
@@ -298,14 +300,15 @@ class CurveModel:
         """What unequal sequences cost beyond their shares, as measured for a fixed spread."""
         if n < 2 or "attention_ragged" not in self._curves:
             return 0.0
-        return self._remembered("excess", n, 2.0 * round(queries / 2.0) or 1.0, _on_scale(keys))
+        queries = 2.0 * round(queries / 2.0) or 1.0
+        return self._remembered("excess", _on_scale(n), queries, _on_scale(keys))
 
     def _table_width(self, n: float, context: float) -> float:
         """What page tables of another width than the curves' cost or save."""
         width = float(self.capacity.table_tokens)
         if width == TABLE_TOKENS or "attention_bound" not in self._curves:
             return 1.0
-        return self._remembered("width", n, width, _on_scale(context))
+        return self._remembered("width", _on_scale(n), width, _on_scale(context))
 
     def _remembered(self, what: str, n: float, middle: float, keys: float) -> float:
         key = (what, n, middle, keys)
@@ -330,9 +333,9 @@ class CurveModel:
         n, middle, keys = (
             float(x) for x in curves["attention_ragged"].grid.clamp((n, middle, keys))
         )
-        spread = np.linspace(0.2, 1.8, max(2, int(n)))
+        spread = np.linspace(0.2, 1.8, min(max(2, int(n)), _SPREAD_PLACES))
         ragged, _, _ = curves["attention_ragged"].at((n, middle, keys))
-        q, k = np.meshgrid(middle * spread[:: max(1, len(spread) // 16)], keys * spread)
+        q, k = np.meshgrid(middle * spread, keys * spread)
         shares, _, _ = curves["attention_decode"].at((n, q, k))
         return float(np.clip(ragged / shares.mean(), 0.8, 1.6)) - 1.0
 
