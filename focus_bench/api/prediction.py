@@ -132,8 +132,8 @@ class Target:
         operations are of another kind of model. Raises UsageError if there is no data sheet then.
         """
         from focus_bench.sim.calibration import ProfileModel
-        from focus_bench.sim.curve_model import StepCapacity
         from focus_bench.sim.roofline import RooflineModel
+        from focus_bench.sim.step_capacity import StepCapacity
 
         if self.profile is not None:
             return ProfileModel(spec=spec, profile=self.profile)

@@ -4,89 +4,33 @@ Does what engine.device_step does, stage by stage, with the seconds of core.op_c
 scheduling nor what a stage computes.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from focus_bench.core.costs import DecodeShape, IntArray, PrefillShape, StepShape
+from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
 from focus_bench.core.errors import UsageError
 from focus_bench.core.expert_load import UNIFORM_LOAD, ExpertLoad, TouchedExperts
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
-from focus_bench.core.op_curves import CURVES, TABLE_TOKENS, GpuCalibration, curves_of_model
+from focus_bench.core.op_curves import CURVES, GpuCalibration, curves_of_model
 from focus_bench.core.records import StepTiming
 from focus_bench.core.token_buckets import (
-    MAX_GRAPH_CHUNKS,
-    captured_buckets,
-    prefill_buckets,
     token_bucket,
 )
+from focus_bench.sim.attention_cost import AttentionCost
+from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
 from focus_bench.sim.curves import CurveFunction, Tally
 from focus_bench.sim.op_work import Peaks, WorkShape
+from focus_bench.sim.step_capacity import StepCapacity
 
 FloatArray = npt.NDArray[np.float64]
 
 # A layer's products are slower once the GPU has been busy for this long (see layer_sustained).
 SUSTAINED_AFTER_S = 1.0
-# Coefficient of variation of lengths spread evenly from 0.2 to 1.8 of their mean, as those of
-# attention_ragged are (queries and contexts independently).
-RAGGED_VARIATION = 0.46
-_SPREAD_PLACES = 17  # of these lengths, at which shares are averaged
-
-
-@dataclass(frozen=True, kw_only=True)
-class Corrections:
-    """What whole measured steps say about a part.
-
-    Its seconds are scale * curves + constant + per_sequence * sequences. (In prefix and eviction
-    the device waits for what the host describes.)
-    """
-
-    scale: Mapping[str, float] = field(default_factory=dict)
-    constant_s: Mapping[str, float] = field(default_factory=dict)
-    per_sequence_s: Mapping[str, float] = field(default_factory=dict)
-
-    def of(self, part: str, seconds: float, sequences: float) -> float:
-        """A part's seconds, corrected; nothing stays nothing."""
-        if seconds <= 0.0:
-            return 0.0
-        added = self.constant_s.get(part, 0.0) + self.per_sequence_s.get(part, 0.0) * sequences
-        return self.scale.get(part, 1.0) * seconds + added
-
-
-NO_CORRECTIONS = Corrections()
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepCapacity:
-    """What a run's buffers are made for: `max_rows` sequences of a step, `table_tokens` of a page
-    table's row; and which graphs there are (`cuda_graphs` as in EngineConfig).
-    """
-
-    max_rows: int
-    block_length: int
-    table_tokens: int = TABLE_TOKENS
-    cuda_graphs: str = "auto"
-
-    @cached_property
-    def buckets(self) -> frozenset[int]:
-        """Buckets with graphs."""
-        return frozenset(captured_buckets(self.cuda_graphs, self.max_rows * self.block_length))
-
-    def prefill_bucket(self, shape: PrefillShape) -> int | None:
-        """The bucket of prefilled tokens whose graph takes the chunks; None: kernel by kernel."""
-        if shape.num_chunks > MAX_GRAPH_CHUNKS:
-            return None
-        bucket = token_bucket(max(1, int(shape.length.sum())))
-        return bucket if bucket in self._prefill_buckets else None
-
-    @cached_property
-    def _prefill_buckets(self) -> frozenset[int]:
-        return frozenset(prefill_buckets(self.cuda_graphs, self.block_length))
 
 
 @dataclass(kw_only=True)
@@ -132,9 +76,7 @@ class CurveModel:
     row_tile: int = 1
     expert_load: ExpertLoad | None = None
     tally: Tally = field(default_factory=Tally)
-    _memo: dict[tuple[str, float, float, float], float] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _slower: dict[float, float] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.calibration.covers(self.spec):
@@ -262,82 +204,18 @@ class CurveModel:
             return 1.0
         if curves["project"].is_carried:
             return 1.0  # power limits are not carried over
-        return self._remembered("sustained", 1.0, float(rows), 0.0)
-
-    def _attention(self, queries: IntArray, keys: IntArray, layers: int) -> float:
-        """Decode attention of `layers` layers; arrays over sequences."""
-        if not layers:
-            return 0.0
-        if not queries.all():
-            some = queries > 0
-            queries, keys = queries[some], keys[some]
-        if not len(queries):
-            return 0.0
-        q, k = queries.astype(np.float64), keys.astype(np.float64)
-        n = float(len(q))
-        curve = self._curves["attention_decode"]
-        seconds, inside, dense = curve.mean_of_sequences(n, q, k)
-        mean_q, mean_k = float(np.add.reduce(q)) / n, float(np.add.reduce(k)) / n
-        variation = max(0.0, float(np.add.reduce(k * k)) / n / mean_k**2 - 1.0) ** 0.5
-        seconds *= self._table_width(n, mean_k)
-        if variation > 0.02:
-            excess = self._excess(n, mean_q, mean_k)
-            seconds *= 1.0 + excess * min(1.0, (variation / RAGGED_VARIATION) ** 2)
-        longest = int((q * k).argmax())
-        seconds = max(seconds, self._alone(float(q[longest]), float(k[longest])))
-        self.tally.add(seconds * layers, inside, dense)
-        return seconds * layers
-
-    # What follows changes slowly with the context and the number of sequences, and is asked for at
-    # every step: it is taken at the nearest ones of a fine scale, and remembered (as is what
-    # depends on rows alone).
-
-    def _alone(self, queries: float, keys: float) -> float:
-        """One sequence on its own."""
-        return self._remembered("alone", 1.0, queries, _on_scale(keys))
-
-    def _excess(self, n: float, queries: float, keys: float) -> float:
-        """What unequal sequences cost beyond their shares, as measured for a fixed spread."""
-        if n < 2 or "attention_ragged" not in self._curves:
-            return 0.0
-        queries = 2.0 * round(queries / 2.0) or 1.0
-        return self._remembered("excess", _on_scale(n), queries, _on_scale(keys))
-
-    def _table_width(self, n: float, context: float) -> float:
-        """What page tables of another width than the curves' cost or save."""
-        width = float(self.capacity.table_tokens)
-        if width == TABLE_TOKENS or "attention_bound" not in self._curves:
-            return 1.0
-        return self._remembered("width", _on_scale(n), width, _on_scale(context))
-
-    def _remembered(self, what: str, n: float, middle: float, keys: float) -> float:
-        key = (what, n, middle, keys)
-        value = self._memo.get(key)
-        if value is None:
-            value = self._memo[key] = self._asked(what, n, middle, keys)
-        return value
-
-    def _asked(self, what: str, n: float, middle: float, keys: float) -> float:
-        curves = self._curves
-        if what == "alone":
-            return float(curves["attention_decode"].at((n, middle, keys))[0])
-        if what == "sustained":
-            (rows,) = curves["layer_sustained"].grid.clamp((middle,))
+        found = self._slower.get(rows)
+        if found is None:
+            (inside,) = curves["layer_sustained"].grid.clamp((rows,))
             names = ("project", "finish", "layer_sustained")
-            project_s, finish_s, layer_s = (curves[n].at_rows(float(rows))[0] for n in names)
-            return max(1.0, layer_s / (project_s + finish_s))
-        if what == "width":
-            wanted, _, _ = curves["attention_bound"].at((n, keys, max(middle, keys)))
-            usual, _, _ = curves["attention_bound"].at((n, keys, max(float(TABLE_TOKENS), keys)))
-            return float(np.clip(wanted / usual, 0.5, 2.0))
-        n, middle, keys = (
-            float(x) for x in curves["attention_ragged"].grid.clamp((n, middle, keys))
-        )
-        spread = np.linspace(0.2, 1.8, min(max(2, int(n)), _SPREAD_PLACES))
-        ragged, _, _ = curves["attention_ragged"].at((n, middle, keys))
-        q, k = np.meshgrid(middle * spread, keys * spread)
-        shares, _, _ = curves["attention_decode"].at((n, q, k))
-        return float(np.clip(ragged / shares.mean(), 0.8, 1.6)) - 1.0
+            project_s, finish_s, layer_s = (curves[n].at_rows(float(inside))[0] for n in names)
+            found = self._slower[rows] = max(1.0, layer_s / (project_s + finish_s))
+        return found
+
+    @cached_property
+    def _attention(self) -> AttentionCost:
+        tokens = self.capacity.table_tokens
+        return AttentionCost(curves=self._curves, table_tokens=tokens, tally=self.tally)
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -412,7 +290,7 @@ class CurveModel:
         prefix = (
             self._rows("embed_rope", rows)
             + self._products(rows, fed, shallow, range(1))
-            + self._attention(shape.fed, shape.first_keys, 1)
+            + self._attention.seconds(shape.fed, shape.first_keys, 1)
         )
         launch = self._launch("replay_first" if in_graph else "launch_first", rows)
         parts = {"prefix": line.stage(prefix, launch)}
@@ -422,9 +300,8 @@ class CurveModel:
             )
             line.read_back(self._rows("host_readback", float(shape.num_rows)))
         rows, in_graph = self._padded(kept)
-        suffix = self._products(rows, kept, layers - shallow, range(1, layers)) + self._attention(
-            shape.kept, shape.later_keys, layers - 1
-        )
+        suffix = self._products(rows, kept, layers - shallow, range(1, layers))
+        suffix += self._attention.seconds(shape.kept, shape.later_keys, layers - 1)
         launch = self._launch("replay_later" if in_graph else "launch_later", rows)
         parts["suffix"] = line.stage(suffix, launch)
         if shape.head_rows:
@@ -469,8 +346,3 @@ def _shape_of(calibration: GpuCalibration) -> WorkShape:
         experts=None if experts is None else experts.spec,
         load=UNIFORM_LOAD if experts is None else experts.load,
     )
-
-
-def _on_scale(keys: float) -> float:
-    """The nearest of eight lengths an octave."""
-    return math.exp2(round(8.0 * math.log2(max(keys, 1.0))) / 8.0)

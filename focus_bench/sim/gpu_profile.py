@@ -12,7 +12,8 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import GpuCalibration
-from focus_bench.sim.curve_model import CurveModel, StepCapacity, missing_curves
+from focus_bench.sim.curve_model import CurveModel, missing_curves
+from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.step_fit import StepFit
 from focus_bench.sim.uncertainty import Uncertainty
 

@@ -14,7 +14,9 @@ from focus_bench.core.costs import StepShape
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import BLOCK_LENGTH, GpuCalibration
 from focus_bench.core.token_buckets import MAX_GRAPH_TOKENS
-from focus_bench.sim.curve_model import NO_CORRECTIONS, Corrections, CurveModel, StepCapacity
+from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
+from focus_bench.sim.curve_model import CurveModel
+from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.uncertainty import (
     Uncertainty,
     corrected,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from focus_bench.core.calibration import TIMED_PARTS, CalibrationSamples
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
 from focus_bench.core.records import RunRecord, StepTiming
-from focus_bench.sim.curve_model import Corrections
+from focus_bench.sim.corrections import Corrections
 from focus_bench.sim.nonnegative import FLOOR_S, robust_nnls
 
 FloatArray = npt.NDArray[np.float64]

@@ -16,10 +16,11 @@ from focus_bench.core.model_spec import PRESETS
 from focus_bench.core.op_curves import GpuCalibration
 from focus_bench.core.token_buckets import MAX_GRAPH_TOKENS, token_bucket
 from focus_bench.engine.calibration_grid import Limits, planned_points
-from focus_bench.sim.curve_model import CurveModel, StepCapacity
+from focus_bench.sim.curve_model import CurveModel
 from focus_bench.sim.domain import domain_note, domain_of, shares_text
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.roofline import RooflineModel
+from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.step_fit import StepFit
 
 SPEC = PRESETS["sdar-8b"]

@@ -12,9 +12,10 @@ from focus_bench.core.hardware import get_hardware
 from focus_bench.core.model_spec import PRESETS, ModelSpec
 from focus_bench.core.op_curves import GpuCalibration
 from focus_bench.engine.calibration_grid import Limits, planned_points
-from focus_bench.sim.curve_model import CurveModel, StepCapacity
+from focus_bench.sim.curve_model import CurveModel
 from focus_bench.sim.domain import domain_of
 from focus_bench.sim.gpu_profile import GpuProfile
+from focus_bench.sim.step_capacity import StepCapacity
 
 MINI, SDAR_MOE = PRESETS["llada2-mini"], PRESETS["sdar-30b-a3b"]
 LIMITS = Limits(cache_tokens=800_000, sequence_tokens=32_768, page_size=64)

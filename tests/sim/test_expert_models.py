@@ -13,8 +13,9 @@ from focus_bench.core.expert_load import ExpertLoad
 from focus_bench.core.hardware import get_hardware
 from focus_bench.core.model_spec import PRESETS, ModelSpec
 from focus_bench.sim.calibration import Profile, ProfileModel
-from focus_bench.sim.curve_model import CurveModel, StepCapacity
+from focus_bench.sim.curve_model import CurveModel
 from focus_bench.sim.roofline import RooflineModel
+from focus_bench.sim.step_capacity import StepCapacity
 
 MINI = PRESETS["llada2-mini"]
 NO_PREFILL = np.array([], dtype=np.int64)

@@ -15,10 +15,10 @@ from focus_bench.core.model_spec import PRESETS
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
 from focus_bench.sim.cost_model import CostModel
-from focus_bench.sim.curve_model import StepCapacity
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.intervals import ScaledModel, figures_of, intervals_of
 from focus_bench.sim.simulate import simulate_point
+from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.uncertainty import Uncertainty, num_kinds, uncertainty_of
 
 SPEC = PRESETS["sdar-8b"]
