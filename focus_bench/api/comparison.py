@@ -21,6 +21,7 @@ from focus_bench.api.prediction import (
     replaying,
     trace_file_of,
 )
+from focus_bench.api.profiles import CPU
 from focus_bench.bench.workload_cache import WorkloadCache
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import UsageError
@@ -121,7 +122,9 @@ def compare_folder(
         if (point, name) not in predictions:
             trace_file = trace_file_of(folder, point)
             simulated = replaying(point, trace_file) if needs_trace(point) else point
-            target = find_target(name, point.engine)
+            threads = result.settings.get("threads") if name == CPU else None
+            engine = dataclasses.replace(point.engine, threads=int(threads) if threads else None)
+            target = find_target(name, engine)
             predictions[point, name] = _predict(
                 target, point, simulated, workload, other_seeds=seed is not None
             )

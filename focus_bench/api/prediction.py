@@ -14,6 +14,7 @@ from focus_bench.api.points import load_workload
 from focus_bench.api.profiles import CPU, cpu_profile_of, load_either, naming_flag
 from focus_bench.bench.defaults import acceptance_for, importance_for
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
+from focus_bench.core.cpu_threads import default_threads
 from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import HARDWARE, SHEET_OF_DEVICE, Hardware, sheet_of_device
 from focus_bench.core.model_folder import has_dummy_weights, resolve_model, spec_on_device
@@ -182,10 +183,12 @@ def target_of_operations(calibration: "GpuCalibration", hardware: Hardware | Non
 def target_of_file(path: Path) -> Target:
     """What a profile's file was measured on, of either kind. Raises UsageError naming the file."""
     from focus_bench.core.op_curves import GpuCalibration
+    from focus_bench.sim.fit_check import check_values
 
     profile = load_either(path)
     if isinstance(profile, GpuCalibration):
         return target_of_operations(profile)
+    check_values(profile, source=f"profile {path}")
     return target_of_profile(profile)
 
 
@@ -200,14 +203,14 @@ def find_target(name: str, engine: EngineConfig) -> Target:
     """What --gpu names: a data sheet, a packaged profile, a profile's file, or "cpu".
 
     "cpu" is this machine's calibrated profile (that of the engine's model if there is one, and of
-    its threads), else the packaged profile of that name; its target says so if the engine has
-    other threads. Raises UsageError naming what exists.
+    its threads, or those of a run that names none), else the packaged profile of that name; its
+    target says so if the engine names other threads. Raises UsageError naming what exists.
     """
     from focus_bench.sim.calibration import bundled_profiles
 
     if name == CPU:
         spec = spec_on_device(resolve_model(engine), CPU, dtype=engine.dtype)
-        local = cpu_profile_of(spec, threads=engine.threads)
+        local = cpu_profile_of(spec, threads=engine.threads or default_threads())
         if local is not None:
             return _on_threads(target_of_profile(local), engine.threads)
     packaged = bundled_profiles()

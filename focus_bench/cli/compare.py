@@ -60,7 +60,7 @@ def command(
 
     sources = [folder, points, None if gpu is None else Path(gpu)]
     check_writable("--csv", csv, inputs=sources)
-    check_writable("--plot", plot, inputs=sources)
+    check_writable("--plot", plot, inputs=sources if csv is None else [*sources, csv])
     if plot is not None:
         check_plot_name(plot)
     compared = compare_folder(folder, hardware=gpu, points=points, seed=seed)

@@ -15,6 +15,14 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def default_threads() -> int:
+    """Threads of a run that asks for no number: OMP_NUM_THREADS, else one fewer than the cores."""
+    given = os.environ.get(VARIABLE, "")
+    if _NUMBERS.fullmatch(given):
+        return int(given.split(",")[0])
+    return max(1, usable_cores() - 1)
+
+
 def check_threads(threads: int | None) -> None:
     """Raise UsageError for more threads than there are cores; for None (OMP_NUM_THREADS decides
     where it is set), where that variable holds no numbers above 0, which OpenMP would pass over.

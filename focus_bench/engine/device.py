@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from focus_bench.core.cpu_threads import VARIABLE, check_threads
+from focus_bench.core.cpu_threads import check_threads, default_threads
 from focus_bench.core.errors import UsageError, check_choice
 
 TORCH_DTYPES = {
@@ -16,9 +16,6 @@ TORCH_DTYPES = {
 # What a measurement on a busy CPU says of itself.
 BUSY_NOTE = "other programs were using the cores: slower than on an idle CPU"
 
-# PyTorch's own choice (cores, or OMP_NUM_THREADS), before anyone changes it.
-_THREADS_AT_IMPORT = torch.get_num_threads()
-
 
 def use_cpu_threads(threads: int | None) -> int:
     """Set the threads of CPU products for this process, and return their number.
@@ -28,10 +25,7 @@ def use_cpu_threads(threads: int | None) -> int:
     all of them, by a factor of 5 and more (laboratory log). Raises UsageError as check_threads.
     """
     check_threads(threads)
-    chosen = threads
-    if chosen is None:
-        spare = 0 if os.environ.get(VARIABLE) else 1
-        chosen = max(1, _THREADS_AT_IMPORT - spare)
+    chosen = default_threads() if threads is None else threads
     torch.set_num_threads(chosen)
     return chosen
 

@@ -6,6 +6,7 @@ Knows profiles; for measured operations see core.profile_check.
 import math
 from collections.abc import Iterator
 
+from focus_bench.core.errors import UsageError
 from focus_bench.sim.calibration import Profile
 
 # Of a step's seconds. Quiet machines reach 0.03 at p50 and 0.1 at p90; beyond these limits the
@@ -25,7 +26,18 @@ def fit_problems(profile: Profile) -> list[str]:
     return [*_values(profile), *_errors(profile)]
 
 
+def check_values(profile: Profile, *, source: str) -> None:
+    """Raise UsageError, naming `source`, for numbers with which nothing can be predicted."""
+    for problem in _values(profile):
+        field, _, rest = problem.partition(": ")
+        value, _, allowed = rest.partition("; allowed: ")
+        raise UsageError(f"{source} {field}", value, allowed)
+
+
 def _values(profile: Profile) -> Iterator[str]:
+    knots = profile.knots
+    if not knots or list(knots) != sorted(set(knots)) or not 0.0 < knots[0] <= knots[-1] < math.inf:
+        yield f"knots: {list(knots)}; allowed: one or more numbers above 0, ascending"
     measured = {f"seconds of {part}": s.tolist() for part, s in profile.samples.seconds.items()}
     fitted = {f"coefficient {name}": [value] for name, value in profile.coefficients.items()}
     for name, values in (fitted | measured).items():

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from focus_bench.api.engine import Engine
+from focus_bench.api.prediction import find_target
 from focus_bench.cli.main import main
 from focus_bench.core.calibration import CalibrationSamples
+from focus_bench.core.config import EngineConfig
 from focus_bench.report.folder import load_folder
 from focus_bench.sim.calibration import Profile, fit_profile
 from focus_bench.sim.fit_check import fit_problems
@@ -160,6 +162,10 @@ def test_a_dry_run_says_that_its_profile_is_of_other_threads(
     assert "(of-one, " in basis("1")
     assert "measured with" not in basis("2") + basis("1")
     assert basis("3").endswith("; measured with --threads 1, not 3")
+    # What names no threads predicts a run that names none.
+    for variable, name in (("2", "of-two"), ("1", "of-one")):
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+        assert find_target("cpu", EngineConfig(model="dummy-tiny")).name == name
 
 
 @pytest.mark.parametrize(

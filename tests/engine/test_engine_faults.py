@@ -310,16 +310,15 @@ def test_rows_of_logits_are_cut_to_a_bound(
 
 
 @pytest.mark.parametrize(
-    ("asked", "variable", "at_import", "used"),
-    [(None, "", 8, 7), (None, "", 1, 1), (None, "3", 3, 3), (5, "3", 3, 5)],
+    ("asked", "variable", "cores", "used"),
+    [(None, "", 8, 7), (None, "", 1, 1), (None, "3", 8, 3), (None, "2,4", 8, 2), (5, "3", 8, 5)],
 )
 def test_one_core_is_left_free_unless_threads_are_named(
-    monkeypatch: pytest.MonkeyPatch, asked: int | None, variable: str, at_import: int, used: int
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, variable: str, cores: int, used: int
 ) -> None:
     before = torch.get_num_threads()
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    monkeypatch.setattr(device, "_THREADS_AT_IMPORT", at_import)
-    monkeypatch.setattr("focus_bench.core.cpu_threads.usable_cores", lambda: 8)
+    monkeypatch.setattr("focus_bench.core.cpu_threads.usable_cores", lambda: cores)
     try:
         assert device.use_cpu_threads(asked) == torch.get_num_threads() == used
     finally:
