@@ -51,6 +51,7 @@ class SpeedStudy:
             flags=self._point_flags,
             workloads=workloads,
             show=self._show,
+            given_dir=self.path,
         )
 
     @cached_property

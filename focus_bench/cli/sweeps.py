@@ -144,11 +144,13 @@ def run_campaigns(
     machine: Mapping[str, str] | None = None,
     notices: Sequence[str] = (),
     show: Callable[[ResultFolder], None] | None = None,
+    given_dir: Path | None = None,
 ) -> int:
     """Run all points of all campaigns, keep and show the results; returns the exit code.
 
     `notices`: lines to print once no usage error can come any more. `show`: what to show of the
-    folder in the place of `show_results`. Data that cannot be had is a usage error before anything
+    folder in the place of `show_results`. `given_dir`: the --output-dir to go on with, where the
+    results' own folder lies within it. Data that cannot be had is a usage error before anything
     runs. What is in the folder already (--resume) is not run again. Ctrl-C and SIGTERM raise
     Interrupted, with everything written.
     """
@@ -173,7 +175,7 @@ def run_campaigns(
 
         def last_words() -> str:
             progress.abandon()
-            return _how_to_go_on(folder, campaigns)
+            return _how_to_go_on(folder, campaigns, given_dir or path)
 
         with Interrupts(last_words) as interrupts:
             sink = Sink(
@@ -197,7 +199,7 @@ def run_campaigns(
             except KeyboardInterrupt:  # between two points, or while the results were shown
                 totals.interrupted = True
             if totals.interrupted:
-                raise Interrupted(_how_to_go_on(folder, campaigns))
+                raise Interrupted(_how_to_go_on(folder, campaigns, given_dir or path))
         return _exit_code(folder.results, totals)
 
 
@@ -300,13 +302,13 @@ def show_end(folder: ResultFolder, *, quiet: bool, perfetto: Path | None) -> Non
             console.print(f"trace: {file}", soft_wrap=True)
 
 
-def _how_to_go_on(folder: ResultFolder, campaigns: Sequence[Campaign]) -> str:
-    """What is written, and how the rest is run."""
+def _how_to_go_on(folder: ResultFolder, campaigns: Sequence[Campaign], path: Path) -> str:
+    """What is written, and how the rest is run with --output-dir `path`."""
     planned = [(c, point) for c in campaigns for point in c.points]
     done = sum(folder.finished(p, c.source, c.hardware) is not None for c, p in planned)
     return (
         f"{done} of {len(planned)} points are finished and written; to go on, repeat the command "
-        f"with --resume --output-dir {shlex.quote(str(folder.path))}"
+        f"with --resume --output-dir {shlex.quote(str(path))}"
     )
 
 

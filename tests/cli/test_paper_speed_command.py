@@ -188,3 +188,16 @@ def test_usage_errors_are_one_line_and_nothing_runs(
     assert words in err
     assert len(err.splitlines()) == 1
     assert out == ""
+
+
+def test_an_interrupted_paper_says_how_to_go_on_with_its_own_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "p"
+    monkeypatch.setattr("focus_bench.cli.sweeps._run_all", interrupted)
+    assert main(["paper", "fig6", "--num-prompts", "2", "--output-dir", str(folder)]) == 130
+    err = capsys.readouterr().err
+    assert err.endswith(f"repeat the command with --resume --output-dir {folder}\n")
