@@ -68,11 +68,14 @@ class _Prediction:
 
     def totals_of(self, steps: FloatArray, result: PointResult) -> RunTotals:
         """Of the steps of a run, measured or predicted, by this prediction's model."""
+        from focus_bench.sim.curve_model import as_new
+
+        model = as_new(self.model)
         columns = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
         block_length = result.point.decode.block_length
         # Sequences taken to be alike: what that leaves out is left out of both sides alike.
         shapes = (step_totals(row).shape(block_length) for row in steps)
-        modelled_s = sum(self.model.step_timing(shape).duration_s for shape in shapes)
+        modelled_s = sum(model.step_timing(shape).duration_s for shape in shapes)
         return RunTotals(
             duration_s=result.metrics.duration_s,
             busy_s=float(columns["duration_s"].sum() + columns["schedule_s"].sum()),

@@ -10,7 +10,7 @@ _STEPS = ((1024, 64), (None, 256))
 
 # "auto" replays graphs up to this many tokens. On an H200 with SDAR-8B, FOCUS at batch 32 (310 kept
 # tokens) takes 11.0 ms a step with graphs and 20.0 without; the baseline there (1,024 tokens) 26.1
-# and 26.5. Larger graphs were not measured.
+# and 26.5. Larger graphs gain in the first layers and lose by padding the others (ADR 0009).
 MAX_GRAPH_TOKENS = 1024
 
 

@@ -5,7 +5,7 @@ scheduling nor what a stage computes.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from focus_bench.core.token_buckets import (
 )
 from focus_bench.sim.attention_cost import AttentionCost
 from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
+from focus_bench.sim.cost_model import CostModel
 from focus_bench.sim.curves import CurveFunction, Tally
 from focus_bench.sim.op_work import Peaks, WorkShape
 from focus_bench.sim.step_capacity import StepCapacity
@@ -321,6 +322,13 @@ class CurveModel:
         for seconds, inside, dense in found:
             self.tally.add(seconds, inside, dense)
         return sum(seconds for seconds, _, _ in found) + self._rows("selection", n)
+
+
+def as_new(model: CostModel) -> CostModel:
+    """The model as before its first step: a CurveModel's seconds depend on how long a run has been
+    busy (see layer_sustained), so each run needs one of its own.
+    """
+    return replace(model, tally=Tally()) if isinstance(model, CurveModel) else model
 
 
 def missing_curves(calibration: GpuCalibration) -> tuple[str, ...]:

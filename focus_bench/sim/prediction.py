@@ -23,7 +23,7 @@ from focus_bench.core.workload import Workload
 from focus_bench.scheduling.recorder import Recorder
 from focus_bench.sim.calibration import Profile, ProfileModel
 from focus_bench.sim.cost_model import CostModel
-from focus_bench.sim.curve_model import CurveModel
+from focus_bench.sim.curve_model import CurveModel, as_new
 from focus_bench.sim.domain import EXTRAPOLATED, Shares, domain_note, domain_of, shares_text
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.intervals import ScaledModel, intervals_of
@@ -95,7 +95,9 @@ def predict(
 def _simulated(
     asked: Prediction, factor: float, on_progress: Callable[[Recorder], None] | None
 ) -> RunRecord:
-    model = asked.model if asked.wrap is None else asked.wrap(asked.model)
+    # (The first run's own model says afterwards what its seconds rest on.)
+    inner = asked.model if factor == 1.0 else as_new(asked.model)
+    model = inner if asked.wrap is None else asked.wrap(inner)
     if factor != 1.0:
         model = ScaledModel(inner=model, factor=factor)
     return simulate_point(

@@ -16,7 +16,7 @@ from focus_bench.core.model_spec import PRESETS
 from focus_bench.core.op_curves import GpuCalibration
 from focus_bench.core.token_buckets import MAX_GRAPH_TOKENS, token_bucket
 from focus_bench.engine.calibration_grid import Limits, planned_points
-from focus_bench.sim.curve_model import CurveModel
+from focus_bench.sim.curve_model import SUSTAINED_AFTER_S, CurveModel, as_new
 from focus_bench.sim.domain import domain_note, domain_of, shares_text
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.roofline import RooflineModel
@@ -343,3 +343,18 @@ def test_what_the_host_describes_grows_with_the_sequences(calibration: GpuCalibr
     assert found.scale["prefix"] == pytest.approx(1.0, abs=0.1)
     assert found.constant_s["prefix"] == pytest.approx(2e-4, rel=0.25)
     assert found.per_sequence_s["prefix"] == pytest.approx(5e-6, rel=0.25)
+
+
+def test_a_model_as_new_has_not_been_busy(calibration: GpuCalibration) -> None:
+    """Whatever ran before, the same steps take the same time; a second of work slows them down."""
+    curve = calibration.curves["layer_sustained"]
+    slower = dataclasses.replace(curve, seconds=1.5 * curve.seconds)
+    hot = dataclasses.replace(calibration, curves={**calibration.curves, "layer_sustained": slower})
+    capacity = StepCapacity(max_rows=64, block_length=32)
+    model = CurveModel(spec=SPEC, calibration=hot, capacity=capacity)
+    step = decode_shape([32] * 64, [500] * 64)
+    first = model.step_timing(step)
+    while model.tally.dense_s + model.tally.wide_s + model.tally.outside_s < SUSTAINED_AFTER_S:
+        model.step_timing(step)
+    assert model.step_timing(step).suffix_s > 1.1 * first.suffix_s
+    assert as_new(model).step_timing(step) == first
