@@ -1,5 +1,6 @@
 """focus-bench report: shows result folders again."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 def command(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Result folders.", parser=existing_or_new, metavar="FOLDERS"),
+        typer.Argument(
+            help="Result folders; of several, those that are none are named and left out.",
+            parser=existing_or_new,
+            metavar="FOLDERS",
+        ),
     ],
     detail: Annotated[
         bool, typer.Option("--detail", help="Show everything known about each point.")
@@ -96,6 +101,7 @@ def command(
     check_writable("--figures", figures, is_folder=True, inputs=sources)
     check_writable("--csv", csv, inputs=sources)
     check_writable("--perfetto", perfetto, inputs=sources)
+    folders, left_out = _with_results(folders)
     of_eval = [folder for folder in folders if (folder / QUALITY_FILE).is_file()]
     others = [folder for folder in folders if folder not in of_eval]
     changes = None
@@ -113,6 +119,9 @@ def command(
     traces = _write_traces(folders, loaded, perfetto)
 
     console = make_console()
+    if left_out:
+        line = f"left out, no result folders: {', '.join(left_out)}"
+        make_console(sys.stderr).print(line, soft_wrap=True)
     if of_eval:
         console.print(quality_table(answers))
     if html is not None or figures is not None:
@@ -145,6 +154,20 @@ def command(
     if changes is None or against is None:
         return 0
     return show_against(changes, against, csv=csv, console=console)
+
+
+def _with_results(folders: list[Path]) -> tuple[list[Path], list[str]]:
+    """The result folders, and what the others are; without any result folder, all of them."""
+    from focus_bench.report.locked_folder import what_is_no_result_folder
+    from focus_bench.report.quality_folder import QUALITY_FILE
+
+    others = {
+        folder: what
+        for folder in folders
+        if not (folder / QUALITY_FILE).is_file() and (what := what_is_no_result_folder(folder))
+    }
+    kept = [folder for folder in folders if folder not in others]
+    return (kept, list(others.values())) if kept else (folders, [])
 
 
 def _write_traces(

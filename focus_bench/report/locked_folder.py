@@ -263,11 +263,10 @@ def read_manifest(path: Path) -> Manifest:
         is_missing = not isinstance(error, _NotWholeError)
         if not files:
             if is_missing:
-                # paper keeps its points in folders within its own; of many the newest are named.
-                within = sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST_FILE}"))
+                within = _newest_within(path)
                 allowed = f"a folder with a {MANIFEST_FILE}"
                 if within:
-                    allowed += f", such as {', '.join(within[-3:])}"
+                    allowed += f", such as {', '.join(within)}"
                 raise UsageError("result folder", str(path), allowed) from None
             raise
         whole = sum(map(_is_whole, files))
@@ -280,6 +279,18 @@ def read_manifest(path: Path) -> Manifest:
         ) from None
 
 
+def what_is_no_result_folder(path: Path) -> str:
+    """What is at `path`, with the result folders within, where it is something else than a result
+    folder, which may be damaged; "" for such a folder, and where nothing is.
+    """
+    kept = (POINTS_FOLDER, FAILED_FOLDER)  # training writes a run.json, too, but has neither
+    is_one = (path / MANIFEST_FILE).exists() and any((path / name).is_dir() for name in kept)
+    if is_one or _point_files(path) or not path.exists():
+        return ""
+    within = _newest_within(path)
+    return f"{path} (has {', '.join(within)})" if within else str(path)
+
+
 def manifest_if_whole(path: Path) -> Manifest | None:
     """run.json of a folder that is taken over; None if it is missing or not whole.
 
@@ -289,6 +300,11 @@ def manifest_if_whole(path: Path) -> Manifest | None:
         return _read_record(Manifest, path / MANIFEST_FILE)
     except (FileNotFoundError, NotADirectoryError, _NotWholeError):
         return None
+
+
+def _newest_within(path: Path) -> list[str]:
+    """Folders with a run.json in a folder of paper, or of several commands; of many the newest."""
+    return sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST_FILE}"))[-3:]
 
 
 def _point_files(path: Path) -> list[Path]:

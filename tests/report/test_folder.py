@@ -255,3 +255,28 @@ def test_points_that_are_listed_but_not_there_are_counted(tmp_path, capsys):
     assert main(["report", str(folder.path)]) == 0
     line = f"{folder.path}: 3 of 4 points of run.json are missing"
     assert sum(shown.startswith(line) for shown in capsys.readouterr().out.splitlines()) == 1
+
+
+def test_report_names_and_leaves_out_what_is_no_result_folder(tmp_path, capsys):
+    of_paper = tmp_path / "paper"
+    for path in (tmp_path / "out", of_paper / "predicted"):
+        with ResultFolder.create(path, manifest()) as folder:
+            add(folder, POINTS[0])
+    training, notes = tmp_path / "training", tmp_path / "notes.txt"
+    training.mkdir()
+    (training / "run.json").write_text("{}")
+    notes.write_text("x")
+    found = [str(path) for path in sorted(tmp_path.iterdir())]
+    for extra in ([], ["--html", str(tmp_path / "page.html")]):
+        assert main(["report", *found, *extra]) == 0
+        out, err = capsys.readouterr()
+        assert "baseline" in out
+        named = f"{notes}, {of_paper} (has {of_paper / 'predicted'}), {training}"
+        assert err == f"left out, no result folders: {named}\n"
+    assert main(["report", str(of_paper), str(notes)]) == 2  # nothing would remain
+    assert f"such as {of_paper / 'predicted'}" in capsys.readouterr().err
+    assert main(["report", *found, str(tmp_path / "absent")]) == 2
+    assert f"{tmp_path / 'absent'}' is not usable" in capsys.readouterr().err
+    (tmp_path / "out" / "run.json").unlink()  # damaged, but one
+    assert main(["report", *found, str(of_paper / "predicted")]) == 2
+    assert "--resume --output-dir" in capsys.readouterr().err
