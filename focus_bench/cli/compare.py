@@ -56,7 +56,7 @@ def command(
     from focus_bench.report.console import make_console
     from focus_bench.report.figures.predicted import check_plot_name, write_predicted_plot
     from focus_bench.report.judgement import causes_table, errors_by_policy_table, seeds_table
-    from focus_bench.report.tables import comparison_table
+    from focus_bench.report.tables import comparison_table, failures_table
 
     sources = [folder, points, None if gpu is None else Path(gpu)]
     check_writable("--csv", csv, inputs=sources)
@@ -72,6 +72,7 @@ def command(
         seeds_table(pairs),
         errors_by_policy_table(pairs),
         causes_table(compared.causes),
+        failures_table(list({result.key: result for result in results}.values())),
     ):
         if table is not None:
             console.print(table)

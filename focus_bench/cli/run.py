@@ -184,6 +184,8 @@ class _Measurement:
             record = target.predict(simulated, workload)
         except UsageError as error:
             return f"not predicted: {error}"
+        except Exception as error:  # nor is the measurement what failed
+            return sink.prediction_failed(point, error, hardware=target.name)
         result = sink.store(point, workload, record, hardware=target.name)
         return f"predicted {sink.describe(result)}"
 

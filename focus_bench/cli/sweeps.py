@@ -42,13 +42,17 @@ SOME_FAILED = 1
 
 @dataclass(kw_only=True)
 class Sink:
-    """Takes what a point gives, while it runs and when it has ended."""
+    """Takes what a point gives, while it runs and when it has ended.
+
+    `predictions_failed`: those that were to stand beside a measurement.
+    """
 
     folder: ResultFolder
     goodput: GoodputThresholds | None
     progress: SweepProgress
     console: Console
     interrupts: Interrupts
+    predictions_failed: list[PointFailure]
 
     def on_progress(self, recorder: Recorder) -> None:
         """A step has ended."""
@@ -80,6 +84,22 @@ class Sink:
         """Keep why a point gave no result."""
         with self.interrupts.deferred():
             self.folder.add_failure(failure)
+
+    def prediction_failed(self, point: PointConfig, error: Exception, *, hardware: str) -> str:
+        """Keep why no prediction stands beside a measurement; returns a line about it."""
+        failed = FailedPoint(point=point, error=error)
+        failure = PointFailure(
+            point_hash=point.hash(),
+            source="predicted",
+            hardware=hardware,
+            point=point,
+            reason=failed.reason,
+        )
+        self.store_failure(failure)
+        self.predictions_failed.append(failure)
+        if not failed.is_foreseen:  # say where it happened
+            traceback.print_exception(error)
+        return f"prediction failed: {failed.reason}"
 
     def describe(self, result: PointResult) -> str:
         """A result in a few words, for the line that progress leaves behind."""
@@ -132,6 +152,7 @@ class _Totals:
     """What became of all campaigns."""
 
     failed: list[tuple[Campaign, FailedPoint]] = field(default_factory=list)
+    predictions_failed: list[PointFailure] = field(default_factory=list)
     interrupted: bool = False
 
 
@@ -184,6 +205,7 @@ def run_campaigns(
                 progress=progress,
                 console=messages,
                 interrupts=interrupts,
+                predictions_failed=totals.predictions_failed,
             )
             others = folder.others_than(p.hash() for c in campaigns for p in c.points)
             for line in (*notices, others, *_kept_with_fewer_runs(folder, campaigns)):
@@ -317,6 +339,11 @@ def _exit_code(results: Sequence[PointResult], totals: _Totals) -> int:
     problems = [
         f"point {failed.point.hash()} ({_label(campaign, failed.point)}): {failed.reason}"
         for campaign, failed in totals.failed
+    ]
+    problems += [
+        f"point {failure.point_hash} (predicted {failure.point.decode.policy}, batch "
+        f"{failure.point.scheduler.batch_size}, on {failure.hardware}): {failure.reason}"
+        for failure in totals.predictions_failed
     ]
     problems += [
         f"point {result.point_hash} ({result.source} {result.point.decode.policy}, batch "

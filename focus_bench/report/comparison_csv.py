@@ -24,6 +24,7 @@ _HEADER = (
     *("interval_low", "interval_high", "interval_covers"),
     *("measured_runs", "measured_mean", "measured_cv_percent", "measured_half_width_percent"),
     *("seeds", "seeds_error_percent", "seeds_half_width_percent"),
+    *("measured_failed_requests", "predicted_failed_requests"),
     *("measured_hardware", "hardware_differs", "notes"),
 )
 
@@ -66,6 +67,8 @@ def comparison_csv(pairs: Sequence[Comparison]) -> str:
                     len(group.pairs),
                     group.error_percent(figure),
                     group.noise_percent(figure),
+                    pair.measured.metrics.num_failed,
+                    pair.predicted.metrics.num_failed,
                     pair.measured.hardware,
                     differences,
                     notes,

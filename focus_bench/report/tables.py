@@ -136,8 +136,7 @@ def results_table(results: Sequence[PointResult]) -> RenderableType:
         columns.append(
             _figure("J/\ntok", pairs, lambda m: formats.number(m.energy_per_output_token_j))
         )
-    if any(r.metrics.num_failed for pair in pairs for r in pair.results):
-        columns.append(_figure("failed", pairs, lambda m: str(m.num_failed)))
+    columns += _failed_columns(pairs)
     return Group(*_head(pairs, notes), FittedTable(columns=tuple(columns)))
 
 
@@ -165,6 +164,7 @@ def comparison_table(
         )
         if repeated:
             errors.append(_noise_column(pairs, figure))
+    errors += _failed_columns(pairs)
     groups = {**by_policy(pairs), "all": pairs}
     means = error_columns([ErrorRow(pairs=own, figure=THROUGHPUT) for own in groups.values()])
     return Group(
@@ -293,6 +293,20 @@ def _num_runs(pairs: Sequence[Comparison]) -> str:
 
 def _noise_column(pairs: Sequence[Comparison], figure: Figure) -> Column:
     return column(_NOISE, pairs, lambda pair: formats.fixed(noise_percent(pair, figure), 1))
+
+
+def _failed_columns(pairs: Sequence[Comparison]) -> list[Column]:
+    """Failed requests of each side of which any failed."""
+
+    def failed(result: PointResult | None) -> str:
+        return formats.UNDEFINED if result is None else str(result.metrics.num_failed)
+
+    failing = {r.source for pair in pairs for r in pair.results if r.metrics.num_failed}
+    sides = {
+        "measured": column("failed\nmeas.", pairs, lambda pair: failed(pair.measured)),
+        "predicted": column("failed\npred.", pairs, lambda pair: failed(pair.predicted)),
+    }
+    return [side for source, side in sides.items() if source in failing]
 
 
 def _goodput_lines(pairs: Sequence[Comparison]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -112,6 +113,56 @@ def test_a_point_that_cannot_be_predicted_keeps_its_measurement(
     assert main(other) == 0
     assert "not predicted: --importance" in capsys.readouterr().err
     assert [row["source"] for row in rows(tmp_path / "other")] == ["measured"]
+
+
+def test_a_prediction_that_breaks_is_named_and_not_its_measurement(
+    tmp_path: Path,
+    measured: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def broken(*_: object, **__: object) -> NoReturn:
+        raise MemoryError("no room")
+
+    folder = tmp_path / "out"
+    arguments = [*RUN, "--policy", "focus", "--output-dir", str(folder)]
+    with monkeypatch.context() as patch:
+        patch.setattr("focus_bench.api.prediction.Target.predict", broken)
+        assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    one, other = rows(folder)
+    assert (one["source"], one["state"]) == ("measured", "finished")
+    assert (other["source"], other["state"]) == ("predicted", "failed")
+    assert other["failure"] == "out of memory: no room"
+    assert "predicted focus, batch 2" in out.partition("failed points")[2]
+    line = f"point {one['point_hash']} (predicted focus, batch 2, on {other['hardware']}): out of"
+    assert f"focus-bench: failed: {line}" in err
+    assert "(measured" not in err
+    assert main([*arguments, "--resume"]) == 0
+    assert [row["state"] for row in rows(folder)] == ["finished", "finished"]
+
+
+def test_compare_names_the_side_whose_requests_failed(
+    tmp_path: Path,
+    measured: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder, file = tmp_path / "out", tmp_path / "compared.csv"
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main([*RUN, "--policy", "focus", "--output-dir", str(folder)]) == 0
+    monkeypatch.setattr("focus_bench.api.prediction.pages_wanted", lambda *_: 1)
+    capsys.readouterr()
+    assert main(["compare", str(folder), "--csv", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "failed requests\npredicted focus, batch 2, B 32: " in out
+    assert "measured focus" not in out
+    with file.open(newline="") as text:
+        failed = {
+            (row["measured_failed_requests"], row["predicted_failed_requests"])
+            for row in csv.DictReader(text)
+        }
+    assert failed == {("0", "1")}
 
 
 def test_calibrate_writes_a_profile_that_simulate_and_compare_use(

@@ -228,6 +228,20 @@ def test_failures_are_named_by_reason():
     assert "failed" in "\n".join(render(results_table([result]), 120))
 
 
+@pytest.mark.parametrize(("side", "other"), [("measured", "predicted"), ("predicted", "measured")])
+def test_failed_requests_are_those_of_the_side_that_failed(side, other):
+    requests = [make_request(0), make_request(1, finish_reason="aborted")]
+    failing = result_of(make_point(), make_run(requests, source=side), provenance=PROVENANCE)
+    results = [failing, make_result(make_point(), source=other)]
+    for table in (results_table(results), comparison_table(results, head=False)):
+        lines = render(table, 120)
+        (row,) = (i for i, line in enumerate(lines) if line.startswith("policy  batch"))
+        assert lines[row - 1].split()[-1] == "failed"
+        assert lines[row].split()[-1] == f"{side[:4]}."
+        assert lines[row + 2].split()[-1] == "1"
+        assert f"{other[:4]}." not in lines[row]
+
+
 def test_comparison_shows_errors_and_their_means():
     lines = render(comparison_table(sweep(), head=False))
     assert lines[0].startswith("error of the prediction")
