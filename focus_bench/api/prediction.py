@@ -22,7 +22,7 @@ from focus_bench.core.model_spec import BUNDLED_MODELS, ModelSpec
 from focus_bench.core.records import RunRecord
 from focus_bench.core.workload import Workload
 from focus_bench.decoding.rules import StepRules
-from focus_bench.scheduling.setup import pages_of_longest, pages_wanted
+from focus_bench.scheduling.setup import pages_wanted
 
 if TYPE_CHECKING:
     from focus_bench.core.op_curves import GpuCalibration
@@ -142,7 +142,6 @@ class Target:
             capacity = StepCapacity(
                 max_rows=min(point.scheduler.batch_size, num_pages),
                 block_length=point.decode.block_length,
-                table_tokens=pages_of_longest(point, workload) * point.scheduler.page_size,
                 cuda_graphs=point.engine.cuda_graphs,
             )
             return self.operations.model(spec, capacity, hardware=self.hardware)

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from focus_bench.core.expert_spec import ROUTER_BYTES
 from focus_bench.core.hardware import Hardware
 from focus_bench.core.model_spec import DTYPE_BYTES
-from focus_bench.core.op_curves import BLOCK_LENGTH, BOUND_QUERIES, MeasuredExperts
+from focus_bench.core.op_curves import (
+    BLOCK_LENGTH,
+    LONGEST_QUERIES,
+    SHORT_CONTEXT,
+    MeasuredExperts,
+)
 
 # No kernel of a GPU takes less, launched from a graph.
 LEAST_DEVICE_S = 2e-7
@@ -167,8 +172,9 @@ _WORK: Mapping[str, Callable[..., Work]] = {
     "layer_sustained": lambda w, rows: _sum(_qkv(w, rows), _finish(w, rows)),
     "head": lambda w, rows: _product(w, rows, w.hidden, w.vocab),
     "attention_decode": _attention,
-    "attention_bound": lambda w, sequences, context, _: _attention(
-        w, sequences, BOUND_QUERIES, context
+    "attention_longest": lambda w, sequences, context: _sum(
+        _attention(w, 1, LONGEST_QUERIES, context),
+        _attention(w, sequences - 1, LONGEST_QUERIES, SHORT_CONTEXT),
     ),
     "attention_prefill": _prefill,
     **dict.fromkeys(

@@ -32,8 +32,8 @@ FloatArray = npt.NDArray[np.float64]
 # TABLE_TOKENS tokens a sequence, or for the queries and the context where these are more.
 BLOCK_LENGTH = 32
 TABLE_TOKENS = 4096
-# Queries of each sequence in attention_bound.
-BOUND_QUERIES = 10
+# Queries of every sequence in attention_longest, and the context of all but one.
+LONGEST_QUERIES, SHORT_CONTEXT = 10, 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,8 @@ CURVES: Mapping[str, CurveKind] = {
         "queries and contexts spread over a factor of 9, means given",
         *("sequences", "queries", "context"),
     ),
-    "attention_bound": _device(
-        "BOUND_QUERIES each, page tables for `bound` tokens", "sequences", "context", "bound"
+    "attention_longest": _device(
+        "one sequence of `context` keys among others of SHORT_CONTEXT", "sequences", "context"
     ),
     "attention_prefill": _device("block-causal", "sequences", "queries", "history"),
     # Once a step that evicts.

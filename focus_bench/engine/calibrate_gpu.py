@@ -58,7 +58,7 @@ class Scale:
     cache_tokens: int = CACHE_TOKENS
     copy_bytes: int = 1 << 30
     gemm_rows: int = 8192
-    batches: tuple[int, ...] = (1, 32, 256)
+    batches: tuple[int, ...] = (1, 16, 64, 256)
 
 
 @torch.inference_mode()

@@ -22,7 +22,7 @@ PRODUCT_ROWS = (
 # How many experts are read, and so their time, changes most between few rows.
 EXPERT_ROWS = (1, 2, 4, *PRODUCT_ROWS[1:])
 LIGHT_ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, MAX_ROWS)
-SUSTAINED_ROWS = (64, 256, 1024, 2048, 4096, MAX_ROWS)
+SUSTAINED_ROWS = (64, 128, 256, 512, 1024, 2048, 4096, MAX_ROWS)
 HEAD_ROWS = (
     *(1, 8, 16, 32, 48, 64),
     *range(128, 512 + 1, 64),
@@ -31,7 +31,7 @@ HEAD_ROWS = (
     *range(2560, 4096 + 1, 512),
     *(5120, 6144, 7168, MAX_ROWS),
 )
-SEQUENCES = (1, 4, 16, 32, 64, 128, 256)
+SEQUENCES = (1, 4, 8, 12, 16, 32, 64, 128, 256)
 QUERIES = (1, 4, 8, 12, 16, 24, BLOCK_LENGTH, 2 * BLOCK_LENGTH)
 CONTEXTS = (64, 256, 640, 1024, 2048, 4096, 8192)
 MASKED = (1, 4, 8, 16, 24, BLOCK_LENGTH)
@@ -114,8 +114,8 @@ def _axes(curve: str, page_size: int) -> tuple[Sequence[int], ...]:
             return SEQUENCES, QUERIES, CONTEXTS
         case "attention_ragged":  # up to 1.8 times the mean
             return (16, 64, 256), (5, 10, 16), (320, 640, 2048)
-        case "attention_bound":
-            return SEQUENCES, (256, 1024), (1024, 2048, 4096, 8192, 16384, 32768)
+        case "attention_longest":
+            return SEQUENCES[1:], (512, 1024, 2048, 4096, 8192)
         case "attention_prefill":
             return (1, 2, 4, 8, 16), PREFILL_QUERIES, (0, 1024, 8192)
         case "importance":
@@ -140,7 +140,7 @@ def _axes(curve: str, page_size: int) -> tuple[Sequence[int], ...]:
 
 def _fits(curve: str, point: Point, limits: Limits) -> bool:
     at = dict(zip(CURVES[curve].axes, point, strict=True))
-    length = at.get("bound", at.get("context", at.get("history", 0) + at.get("queries", 0)))
+    length = at.get("context", at.get("history", 0) + at.get("queries", 0))
     longest = 2 * length if curve == "attention_ragged" else length
     per_sequence = at.get("context", length) + limits.page_size  # the last page is not full
     tokens = at.get("sequences", 1) * per_sequence

@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from focus_bench.core.curve_samples import Point
-from focus_bench.core.op_curves import BLOCK_LENGTH, BOUND_QUERIES, TABLE_TOKENS
+from focus_bench.core.op_curves import (
+    BLOCK_LENGTH,
+    LONGEST_QUERIES,
+    SHORT_CONTEXT,
+    TABLE_TOKENS,
+)
 from focus_bench.core.rng import generator
 from focus_bench.engine.kernel_rows import KernelRows
 from focus_bench.engine.kernels.paged_attention.launcher import AttentionLayout
@@ -37,10 +42,10 @@ class MeasuredAttention:
         self._rng = generator(seed, "calibrate/attention")
         for states in (cache.keys, cache.values):
             states.normal_()
-        self._calls: dict[str, Callable[[int, int, int], list[Call]]] = {
+        self._calls: dict[str, Callable[..., list[Call]]] = {
             "attention_decode": self._decode,
             "attention_ragged": self._ragged,
-            "attention_bound": self._bound,
+            "attention_longest": self._longest,
             "attention_prefill": self._prefill,
         }
 
@@ -59,9 +64,11 @@ class MeasuredAttention:
         counts, keys = (spread(mean, sequences, self._rng) for mean in (queries, context))
         return self._attend(counts, keys, bound=max(TABLE_TOKENS, int(keys.max())))
 
-    def _bound(self, sequences: int, context: int, bound: int) -> list[Call]:
-        shape = np.ones(sequences, dtype=np.int64)
-        return self._attend(shape * BOUND_QUERIES, shape * context, bound=bound)
+    def _longest(self, sequences: int, context: int) -> list[Call]:
+        keys = np.full(sequences, SHORT_CONTEXT, dtype=np.int64)
+        keys[sequences // 2] = context
+        queries = np.full(sequences, LONGEST_QUERIES, dtype=np.int64)
+        return self._attend(queries, keys, bound=max(TABLE_TOKENS, context))
 
     def _prefill(self, sequences: int, queries: int, history: int) -> list[Call]:
         shape = np.ones(sequences, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Seconds of decode attention over unequal sequences, from curves of equal ones.
 
-A sequence costs its share of a step in which all are like it; what unequal ones cost beyond that,
-and page tables of another width, has curves of its own. Knows no layer's products and no stage.
+A sequence costs its share of a step in which all are like it; what unequal ones cost beyond that
+has curves of its own. Knows no layer's products and no stage.
 """
 
 import math
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from focus_bench.core.costs import IntArray
-from focus_bench.core.op_curves import TABLE_TOKENS
 from focus_bench.sim.curves import CurveFunction, Tally
 
 # Coefficient of variation of lengths spread evenly from 0.2 to 1.8 of their mean, as those of
@@ -22,12 +21,9 @@ _SPREAD_PLACES = 17  # of these lengths, at which shares are averaged
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionCost:
-    """Decode attention with page tables for `table_tokens` tokens a sequence; `tally` collects what
-    the seconds rest on.
-    """
+    """Decode attention by its curves; `tally` collects what the seconds rest on."""
 
     curves: Mapping[str, CurveFunction]
-    table_tokens: int
     tally: Tally
     _memo: dict[tuple[str, float, float, float], float] = field(
         default_factory=dict, repr=False, compare=False
@@ -48,12 +44,11 @@ class AttentionCost:
         seconds, inside, dense = curve.mean_of_sequences(n, q, k)
         mean_q, mean_k = float(np.add.reduce(q)) / n, float(np.add.reduce(k)) / n
         variation = max(0.0, float(np.add.reduce(k * k)) / n / mean_k**2 - 1.0) ** 0.5
-        seconds *= self._table_width(n, mean_k)
         if variation > 0.02:
             excess = self._excess(n, mean_q, mean_k)
             seconds *= 1.0 + excess * min(1.0, (variation / RAGGED_VARIATION) ** 2)
         longest = int((q * k).argmax())
-        seconds = max(seconds, self._alone(float(q[longest]), float(k[longest])))
+        seconds = max(seconds, self._at_least(n, float(q[longest]), float(k[longest])))
         self.tally.add(seconds * layers, inside, dense)
         return seconds * layers
 
@@ -61,9 +56,11 @@ class AttentionCost:
     # every step: it is taken at the nearest ones of a fine scale, and remembered (as is what
     # depends on rows alone).
 
-    def _alone(self, queries: float, keys: float) -> float:
-        """One sequence on its own."""
-        return self._remembered("alone", 1.0, queries, _on_scale(keys))
+    def _at_least(self, n: float, queries: float, keys: float) -> float:
+        """The longest sequence, its keys split as few times as `n` sequences let them be."""
+        if n < 2 or "attention_longest" not in self.curves:
+            return self._remembered("alone", 1.0, queries, _on_scale(keys))
+        return self._remembered("longest", _on_scale(n), 0.0, _on_scale(keys))
 
     def _excess(self, n: float, queries: float, keys: float) -> float:
         """What unequal sequences cost beyond their shares, as measured for a fixed spread."""
@@ -71,13 +68,6 @@ class AttentionCost:
             return 0.0
         queries = 2.0 * round(queries / 2.0) or 1.0
         return self._remembered("excess", _on_scale(n), queries, _on_scale(keys))
-
-    def _table_width(self, n: float, context: float) -> float:
-        """What page tables of another width than the curves' cost or save."""
-        width = float(self.table_tokens)
-        if width == TABLE_TOKENS or "attention_bound" not in self.curves:
-            return 1.0
-        return self._remembered("width", _on_scale(n), width, _on_scale(context))
 
     def _remembered(self, what: str, n: float, middle: float, keys: float) -> float:
         key = (what, n, middle, keys)
@@ -90,10 +80,8 @@ class AttentionCost:
         curves = self.curves
         if what == "alone":
             return float(curves["attention_decode"].at((n, middle, keys))[0])
-        if what == "width":
-            wanted, _, _ = curves["attention_bound"].at((n, keys, max(middle, keys)))
-            usual, _, _ = curves["attention_bound"].at((n, keys, max(float(TABLE_TOKENS), keys)))
-            return float(np.clip(wanted / usual, 0.5, 2.0))
+        if what == "longest":
+            return float(curves["attention_longest"].at((n, keys))[0])
         n, middle, keys = (
             float(x) for x in curves["attention_ragged"].grid.clamp((n, middle, keys))
         )

@@ -34,7 +34,7 @@ from focus_bench.sim.terms import (
     gemm_weights,
     predicted_seconds,
 )
-from focus_bench.sim.uncertainty import Uncertainty, kinds_of, seconds_of, uncertainty_of
+from focus_bench.sim.uncertainty import Uncertainty, runs_of, seconds_of, uncertainty_of
 
 PROFILE_SCHEMA_VERSION = 1
 # Rows at which the curve of the matrix products has a knot, where enough steps were measured.
@@ -74,7 +74,7 @@ class Profile:
             self.coefficients,
         )
         predicted = np.stack([seconds[part] for part in TIMED_PARTS], axis=1)
-        return uncertainty_of(predicted, seconds_of(self.samples), kinds_of(self.samples))
+        return uncertainty_of(predicted, seconds_of(self.samples), runs_of(self.samples))
 
     def save(self, path: Path) -> None:
         """Write as JSON, samples included."""

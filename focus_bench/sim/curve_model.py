@@ -4,6 +4,7 @@ Does what engine.device_step does, stage by stage, with the seconds of core.op_c
 scheduling nor what a stage computes.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,8 +31,9 @@ from focus_bench.sim.step_capacity import StepCapacity
 
 FloatArray = npt.NDArray[np.float64]
 
-# A layer's products are slower once the GPU has been busy for this long (see layer_sustained).
-SUSTAINED_AFTER_S = 1.0
+# How long a GPU that was idle takes to lower its clock to what its power limit allows (a time
+# constant): on an H200 most of it is gone 0.2 s after a run begins. See layer_sustained.
+SETTLING_S = 0.15
 
 
 @dataclass(kw_only=True)
@@ -73,7 +75,6 @@ class CurveModel:
     capacity: StepCapacity
     hardware: Hardware | None = None
     corrections: Corrections = NO_CORRECTIONS
-    sustains: bool = True
     row_tile: int = 1
     expert_load: ExpertLoad | None = None
     tally: Tally = field(default_factory=Tally)
@@ -164,11 +165,13 @@ class CurveModel:
     def _whole_tiles(self, rows: float) -> float:
         return -(-rows // self.row_tile) * self.row_tile if rows > self.row_tile else rows
 
-    def _products(self, rows: float, tokens: float, projects: int, finishes: range) -> float:
+    def _products(
+        self, rows: float, tokens: float, projects: int, finishes: range, settled: float
+    ) -> float:
         """Products and norms of layers, slower on a GPU that has been busy for long.
 
         `rows`: `tokens` and their padding; `projects`: how many layers are projected, `finishes`:
-        which ones are finished.
+        which ones are finished; `settled`: how far the GPU has lowered its clock, 0 to 1.
         """
         rows = self._whole_tiles(rows)
         seconds = self._rows("project", rows, projects)
@@ -178,9 +181,7 @@ class CurveModel:
             dense = len(range(finishes.start, min(finishes.stop, self.spec.num_dense_layers)))
             seconds += self._rows("dense_finish", rows, dense)
             seconds += self._expert_finishes(rows, tokens, len(finishes) - dense)
-        if not self.sustains or sum(self._busy) < SUSTAINED_AFTER_S:
-            return seconds
-        return seconds * self._sustained(rows)
+        return seconds * (1.0 + settled * (self._sustained(rows) - 1.0))
 
     def _expert_finishes(self, rows: float, tokens: float, times: int) -> float:
         """`times` layers with experts, which are those of `tokens` of the rows."""
@@ -195,10 +196,6 @@ class CurveModel:
         self.tally.add(seconds * times, inside, dense)
         return seconds * times
 
-    @property
-    def _busy(self) -> tuple[float, float, float]:
-        return (self.tally.dense_s, self.tally.wide_s, self.tally.outside_s)
-
     def _sustained(self, rows: float) -> float:
         curves = self._curves
         if rows <= 0 or "layer_sustained" not in curves:
@@ -208,29 +205,35 @@ class CurveModel:
         found = self._slower.get(rows)
         if found is None:
             (inside,) = curves["layer_sustained"].grid.clamp((rows,))
-            names = ("project", "finish", "layer_sustained")
-            project_s, finish_s, layer_s = (curves[n].at_rows(float(inside))[0] for n in names)
+            names = ("project", "finish", "layer_sustained")  # all as measured, nothing carried
+            project_s, finish_s, layer_s = (
+                float(curves[n].grid.at((float(inside),))[0]) for n in names
+            )
             found = self._slower[rows] = max(1.0, layer_s / (project_s + finish_s))
         return found
 
     @cached_property
     def _attention(self) -> AttentionCost:
-        tokens = self.capacity.table_tokens
-        return AttentionCost(curves=self._curves, table_tokens=tokens, tally=self.tally)
+        return AttentionCost(curves=self._curves, tally=self.tally)
 
     # -- stages ----------------------------------------------------------------------------------
 
     def step_timing(self, shape: StepShape) -> StepTiming:
-        """Seconds of one step, split into its parts."""
+        """Seconds of the next step of a run, split into its parts."""
+        return self.step_timing_after(self.tally.total_s, shape)
+
+    def step_timing_after(self, busy_s: float, shape: StepShape) -> StepTiming:
+        """Seconds of a step once the GPU has been busy for `busy_s`."""
+        settled = 1.0 - math.exp(-busy_s / SETTLING_S)
         parts = dict.fromkeys(("swap", "prefill", "prefix", "eviction", "suffix", "head"), 0.0)
         if shape.swapped_pages:
             tokens = float(shape.swapped_pages * shape.page_size)
             parts["swap"] = 0.5 * (self._rows("swap_out", tokens) + self._rows("swap_in", tokens))
         if shape.prefill.num_chunks:
-            parts["prefill"] = self._prefill(shape.prefill)
+            parts["prefill"] = self._prefill(shape.prefill, settled)
         host_s = 0.0
         for forward in shape.forwards:
-            for part, seconds in self._forward(forward).items():
+            for part, seconds in self._forward(forward, settled).items():
                 parts[part] += seconds
             mode = "graph" if self._padded(int(forward.fed.sum()))[1] else "eager"
             host_s = max(host_s, self._rows(f"host_step_{mode}", float(forward.num_rows)))
@@ -250,14 +253,14 @@ class CurveModel:
         bucket = token_bucket(max(1, tokens))
         return (bucket, True) if bucket in self.capacity.buckets else (tokens, False)
 
-    def _prefill(self, shape: PrefillShape) -> float:
+    def _prefill(self, shape: PrefillShape, settled: float) -> float:
         """Chunks are prefilled in all layers in one stage, as a graph or kernel by kernel."""
         tokens, layers = float(shape.length.sum()), self.spec.num_layers
         bucket = self.capacity.prefill_bucket(shape)
         rows = tokens if bucket is None else float(bucket)
         device_s = (
             self._rows("embed_rope", rows)
-            + self._products(rows, tokens, layers, range(layers - 1))
+            + self._products(rows, tokens, layers, range(layers - 1), settled)
             + self._prefill_attention(shape) * (layers - 1)
         )
         launch_s = self._launch("launch_prefill" if bucket is None else "replay_later", rows)
@@ -281,7 +284,7 @@ class CurveModel:
         ratio = self._layers_ratio if name.endswith(("_later", "_prefill")) else 1.0
         return self._curves[name].at_rows(rows)[0] * ratio
 
-    def _forward(self, shape: DecodeShape) -> dict[str, float]:
+    def _forward(self, shape: DecodeShape, settled: float) -> dict[str, float]:
         """One forward of decode rows, as the engine strings it together."""
         layers = self.spec.num_layers
         fed, kept = int(shape.fed.sum()), int(shape.kept.sum())
@@ -290,7 +293,7 @@ class CurveModel:
         rows, in_graph = self._padded(fed)
         prefix = (
             self._rows("embed_rope", rows)
-            + self._products(rows, fed, shallow, range(1))
+            + self._products(rows, fed, shallow, range(1), settled)
             + self._attention.seconds(shape.fed, shape.first_keys, 1)
         )
         launch = self._launch("replay_first" if in_graph else "launch_first", rows)
@@ -301,7 +304,7 @@ class CurveModel:
             )
             line.read_back(self._rows("host_readback", float(shape.num_rows)))
         rows, in_graph = self._padded(kept)
-        suffix = self._products(rows, kept, layers - shallow, range(1, layers))
+        suffix = self._products(rows, kept, layers - shallow, range(1, layers), settled)
         suffix += self._attention.seconds(shape.kept, shape.later_keys, layers - 1)
         launch = self._launch("replay_later" if in_graph else "launch_later", rows)
         parts["suffix"] = line.stage(suffix, launch)
@@ -326,14 +329,14 @@ class CurveModel:
 
 def as_new(model: CostModel) -> CostModel:
     """The model as before its first step: a CurveModel's seconds depend on how long a run has been
-    busy (see layer_sustained), so each run needs one of its own.
+    busy (see SETTLING_S), so each run needs one of its own.
     """
     return replace(model, tally=Tally()) if isinstance(model, CurveModel) else model
 
 
 def missing_curves(calibration: GpuCalibration) -> tuple[str, ...]:
     """Curves that the model needs and a calibration lacks."""
-    optional: Iterable[str] = ("attention_ragged", "attention_bound", "layer_sustained")
+    optional: Iterable[str] = ("attention_ragged", "attention_longest", "layer_sustained")
     parts = ("qkv", "o", "gate_up", "down", "rms_norm", "qk_norm_rope", "silu_mul", "route")
     experts = None if calibration.experts is None else calibration.experts.spec
     needed = set(curves_of_model(experts)) - set(optional) - set(parts)

@@ -190,9 +190,14 @@ class Tally:
         self.outside_s += seconds * (1.0 - inside)
 
     @property
+    def total_s(self) -> float:
+        """All seconds."""
+        return self.dense_s + self.wide_s + self.outside_s
+
+    @property
     def shares(self) -> tuple[float, float, float]:
         """Of all seconds: measured densely, interpolated widely, extrapolated."""
-        total = self.dense_s + self.wide_s + self.outside_s
+        total = self.total_s
         if total == 0.0:
             return (1.0, 0.0, 0.0)
         parts = (self.dense_s / total, self.wide_s / total, self.outside_s / total)

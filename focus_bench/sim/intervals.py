@@ -16,7 +16,7 @@ from focus_bench.core.records import RunRecord, StepTiming
 from focus_bench.core.rng import generator
 from focus_bench.sim.cost_model import CostModel
 from focus_bench.sim.seed_spread import seed_ratios
-from focus_bench.sim.uncertainty import Uncertainty, num_kinds, parts_of
+from focus_bench.sim.uncertainty import Uncertainty, parts_of
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -131,7 +131,7 @@ def intervals_of(
     if not len(run.ends) or not len(run.tokens):
         return {}
     rng = generator(seed, "prediction intervals")
-    factors = uncertainty.draw(rng, REPLICAS, num_steps=len(run.ends), num_kinds=num_kinds(record))
+    factors = uncertainty.draw(rng, REPLICAS, num_steps=len(run.ends))
     if depends_on_time:
         replicas = _between(figures, run, factors, rerun)
     else:

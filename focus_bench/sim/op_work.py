@@ -12,6 +12,7 @@ import numpy.typing as npt
 from focus_bench.core.expert_load import UNIFORM_LOAD, TouchedExperts
 from focus_bench.core.expert_spec import ROUTER_BYTES, ExpertSpec
 from focus_bench.core.model_spec import DTYPE_BYTES, ModelSpec
+from focus_bench.core.op_curves import SHORT_CONTEXT
 
 FloatArray = npt.NDArray[np.float64]
 Number = float | FloatArray
@@ -215,8 +216,8 @@ def _sequence_work(
     if name in ("attention_decode", "attention_ragged"):
         _, queries, context = coordinates
         return 4.0 * q * n * queries * context, 2.0 * e * n * (context * kv + queries * q)
-    if name == "attention_bound":
-        return 0.0, 2.0 * e * kv * n * coordinates[1]
+    if name == "attention_longest":
+        return 0.0, 2.0 * e * kv * (coordinates[1] + (n - 1.0) * SHORT_CONTEXT)
     if name == "attention_prefill":
         _, queries, history = coordinates
         keys = history + queries

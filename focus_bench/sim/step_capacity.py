@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from focus_bench.core.costs import PrefillShape
-from focus_bench.core.op_curves import TABLE_TOKENS
 from focus_bench.core.token_buckets import (
     MAX_GRAPH_CHUNKS,
     captured_buckets,
@@ -15,13 +14,12 @@ from focus_bench.core.token_buckets import (
 
 @dataclass(frozen=True, kw_only=True)
 class StepCapacity:
-    """What a run's buffers are made for: `max_rows` sequences of a step, `table_tokens` of a page
-    table's row; and which graphs there are (`cuda_graphs` as in EngineConfig).
+    """What a run's buffers are made for: `max_rows` sequences of a step; and which graphs there are
+    (`cuda_graphs` as in EngineConfig).
     """
 
     max_rows: int
     block_length: int
-    table_tokens: int = TABLE_TOKENS
     cuda_graphs: str = "auto"
 
     @cached_property

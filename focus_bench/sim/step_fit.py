@@ -21,8 +21,8 @@ from focus_bench.sim.uncertainty import (
     Uncertainty,
     corrected,
     fit_corrections,
-    kinds_of,
     parts_of,
+    runs_of,
     seconds_of,
     shape_of_counts,
     uncertainty_of,
@@ -49,12 +49,14 @@ _ALL_GRAPHS = 4096  # rows of a run that has graphs of every size that "auto" ca
 
 @dataclass(frozen=True, kw_only=True)
 class _Steps:
-    """Measured steps: seconds [steps, parts], kinds, numbers of sequences, modes with shapes."""
+    """Measured steps: seconds [steps, parts], runs, numbers of sequences, modes, seconds since the
+    run began, shapes.
+    """
 
     measured: FloatArray
-    kinds: IntArray
+    runs: IntArray
     sequences: FloatArray
-    shapes: tuple[tuple[str, StepShape], ...]
+    shapes: tuple[tuple[str, float, StepShape], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,29 +113,32 @@ class StepFit:
             return corrected(predicted, found, steps.sequences)
 
         return uncertainty_of(
-            predicted, steps.measured, steps.kinds, refit=refit, part_spread=spread
+            predicted, steps.measured, steps.runs, refit=refit, part_spread=spread
         )
 
     @cached_property
     def _steps(self) -> _Steps | None:
-        """Of many, evenly chosen ones; all of them where none is of the wanted kind."""
-        measured, kinds, sequences, shapes = [], [], [], []
+        """Of many, evenly chosen ones; all of them where none is alike."""
+        measured, runs, sequences, shapes = [], [], [], []
         for i, (mode, samples) in enumerate(self.calibration.steps.items()):
             stride = -(-samples.num_steps // MAX_STEPS) or 1
-            measured.append(seconds_of(samples)[::stride])
-            kinds.append(1000 * i + kinds_of(samples)[::stride])
+            seconds, run = seconds_of(samples), runs_of(samples)
+            busy_s = _seconds_before(seconds.sum(axis=1), run)
+            measured.append(seconds[::stride])
+            runs.append(1000 * i + run[::stride])
             sequences.append(samples.counts["rows"][::stride].astype(np.float64))
             for step in range(0, samples.num_steps, stride):
                 counts = {name: int(samples.counts[name][step]) for name in COUNT_NAMES}
-                shapes.append((mode, shape_of_counts(counts, block_length=BLOCK_LENGTH)))
+                shape = shape_of_counts(counts, block_length=BLOCK_LENGTH)
+                shapes.append((mode, float(busy_s[step]), shape))
         if not shapes:
             return None
-        chosen = np.array([self._is_alike(*step) for step in shapes])
+        chosen = np.array([self._is_alike(mode, shape) for mode, _, shape in shapes])
         if not chosen.any():
             chosen[:] = True
         return _Steps(
             measured=np.concatenate(measured)[chosen],
-            kinds=np.concatenate(kinds)[chosen],
+            runs=np.concatenate(runs)[chosen],
             sequences=np.concatenate(sequences)[chosen],
             shapes=tuple(step for step, is_chosen in zip(shapes, chosen, strict=True) if is_chosen),
         )
@@ -159,14 +164,22 @@ class StepFit:
                         block_length=BLOCK_LENGTH,
                         cuda_graphs="off" if mode == "eager" else "auto",
                     ),
-                    sustains=False,  # the runs are short
                     row_tile=tile,
                 )
                 for mode in self.calibration.steps
             }
             shapes = steps.shapes[::stride]
-            self._memo[key] = np.array([parts_of(models[m].step_timing(s)) for m, s in shapes])
+            self._memo[key] = np.array(
+                [parts_of(models[m].step_timing_after(busy_s, s)) for m, busy_s, s in shapes]
+            )
         return self._memo[key]
+
+
+def _seconds_before(seconds: FloatArray, runs: IntArray) -> FloatArray:
+    """Seconds [steps] from the start of a step's run to its own."""
+    ends = np.cumsum(seconds)
+    first = np.searchsorted(runs, runs)  # of each step's run
+    return ends - seconds - (ends - seconds)[first]
 
 
 def _measured_spec(calibration: GpuCalibration) -> ModelSpec:

@@ -1,7 +1,7 @@
 """How far whole steps are from what a time model says of them, and what follows for a run.
 
-Compares measured steps (core.calibration) with their predictions, kind by kind of step; knows
-neither how a model predicts nor what is made of its seconds.
+Compares measured steps (core.calibration) with their predictions, run by run; knows neither how a
+model predicts nor what is made of its seconds.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from focus_bench.core.calibration import TIMED_PARTS, CalibrationSamples
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
-from focus_bench.core.records import RunRecord, StepTiming
+from focus_bench.core.records import StepTiming
 from focus_bench.sim.corrections import Corrections
 from focus_bench.sim.nonnegative import FLOOR_S, robust_nnls
 
@@ -20,8 +20,8 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-# A kind of step with fewer measured steps than this says nothing about the next run.
-MIN_STEPS_OF_KIND = 4
+# A run with fewer measured steps than this says nothing about the next one, as does a part.
+MIN_STEPS = 4
 # How strongly a scale of 1 and constants of 0 hold against what steps say, as a share of them.
 _PRIOR = 0.2
 # Parts in which a device waits for what the host says of every sequence.
@@ -33,40 +33,38 @@ _SMALLEST_S = 1e-7
 class Uncertainty:
     """Ratios of measured to predicted seconds, by part (TIMED_PARTS, in that order).
 
-    `kinds` [k, parts]: logarithms of the ratio of the sums over a kind of steps, each kind held out
-    of the fit that predicts it; NaN where the kind has no such part. `step_spread` [parts]:
-    standard deviation of single steps around their kind's. `part_spread` [parts]: of what one
-    measurement of an operation in that part is, around its median.
+    `runs` [k, parts]: logarithms of the ratio of the sums over a run's steps, each run held out of
+    the fit that predicts it; NaN where the run has no such part. `step_spread` [parts]: standard
+    deviation of single steps around their run's. `part_spread` [parts]: of what one measurement of
+    an operation in that part is, around its median.
     """
 
-    kinds: FloatArray
+    runs: FloatArray
     step_spread: FloatArray
     part_spread: FloatArray
 
-    def draw(
-        self, rng: np.random.Generator, replicas: int, *, num_steps: int, num_kinds: int = 1
-    ) -> FloatArray:
+    def draw(self, rng: np.random.Generator, replicas: int, *, num_steps: int) -> FloatArray:
         """Factors [replicas, parts] by which a run of `num_steps` may differ from its prediction.
 
-        Each replica's run is an equal mixture of `num_kinds` kinds drawn with replacement (a
-        bootstrap over kinds, smoothed and widened for their number), the same for all its parts,
-        with the noise of single steps averaged over the run's.
+        Each replica is as far off as a measured run was, the same one in all its parts, drawn with
+        replacement (a bootstrap over runs, smoothed and widened for their number), with the noise
+        of single steps averaged over its own.
         """
         logs = np.zeros((replicas, len(TIMED_PARTS)))
-        if len(self.kinds):
-            drawn = rng.integers(0, len(self.kinds), size=(replicas, num_kinds))
-            noise = rng.standard_normal((replicas, num_kinds))
+        if len(self.runs):
+            drawn = rng.integers(0, len(self.runs), size=replicas)
+            noise = rng.standard_normal(replicas)
             for part in range(len(TIMED_PARTS)):
-                known = np.flatnonzero(~np.isnan(self.kinds[:, part]))
+                known = np.flatnonzero(~np.isnan(self.runs[:, part]))
                 if not len(known):
                     continue
-                values = self.kinds[known, part]
+                values = self.runs[known, part]
                 count, mean, width = len(values), float(values.mean()), float(values.std())
                 chosen = values[np.searchsorted(known, drawn) % count]
-                # As wide as the kinds are, but at any value between them.
+                # As wide as the runs are, but at any value between them.
                 kernel = count**-0.2 if count > 1 else 0.0
                 smooth = mean + np.sqrt(1.0 - kernel**2) * (chosen - mean) + kernel * width * noise
-                logs[:, part] = np.sqrt((count + 1) / max(1, count - 1)) * smooth.mean(axis=1)
+                logs[:, part] = np.sqrt((count + 1) / max(1, count - 1)) * smooth
         common = rng.standard_normal((replicas, 1)) * self.part_spread
         single = rng.standard_normal((replicas, len(TIMED_PARTS))) * self.step_spread
         factors: FloatArray = np.exp(logs + common + single / np.sqrt(max(1, num_steps)))
@@ -76,20 +74,20 @@ class Uncertainty:
 def uncertainty_of(
     predicted: FloatArray,
     measured: FloatArray,
-    kinds: IntArray,
+    runs: IntArray,
     *,
     refit: Callable[[BoolArray], FloatArray] | None = None,
     part_spread: Mapping[str, float] | None = None,
 ) -> Uncertainty:
-    """From predicted and measured seconds [steps, parts] and the kind of each step [steps].
+    """From predicted and measured seconds [steps, parts] and the run of each step [steps].
 
     `refit` gives the predictions of all steps, corrected by some of them ([steps], those of other
-    kinds than the one at hand); None: the predictions are final.
+    runs than the one at hand); None: the predictions are final.
     """
     logs, spreads = [], []
-    for kind in np.unique(kinds):
-        own = kinds == kind
-        if own.sum() < MIN_STEPS_OF_KIND:
+    for run in np.unique(runs):
+        own = runs == run
+        if own.sum() < MIN_STEPS:
             continue
         ours = predicted if refit is None or own.all() else refit(~own)
         ours = ours[own]
@@ -105,7 +103,7 @@ def uncertainty_of(
             # The median: a disturbed step is no measure of how steps usually spread.
             step_spread[part] = 1.48 * np.sqrt(np.median(known)) if len(known) else 0.0
     return Uncertainty(
-        kinds=np.array(logs).reshape(-1, parts),
+        runs=np.array(logs).reshape(-1, parts),
         step_spread=step_spread,
         part_spread=np.array([(part_spread or {}).get(part, 0.0) for part in TIMED_PARTS]),
     )
@@ -131,7 +129,7 @@ def fit_corrections(
     for i, part in enumerate(TIMED_PARTS):
         some = (predicted[:, i] > 0.0) & (measured[:, i] > 0.0)
         count = int(some.sum())
-        if count < 2 * MIN_STEPS_OF_KIND:
+        if count < 2 * MIN_STEPS:
             continue
         ours, theirs, steps = predicted[some, i], measured[some, i], step_s[some]
         columns = [ours, np.ones(count)]
@@ -164,30 +162,13 @@ def corrected(predicted: FloatArray, corrections: Corrections, sequences: FloatA
     ).reshape(predicted.shape)
 
 
-def kinds_of(samples: CalibrationSamples) -> IntArray:
-    """The kind of every measured step."""
-    counts = samples.counts
-    return _kinds(counts["rows"], counts["evicting_rows"], counts["prefill_chunks"])
-
-
-def num_kinds(record: RunRecord) -> int:
-    """Of how many kinds a run's steps are, each counted by its share of the time, at least 1."""
-    steps = record.steps
-    kinds = _kinds(
-        np.array([step.num_rows for step in steps], dtype=np.int64),
-        np.array([step.evicting_rows for step in steps], dtype=np.int64),
-        np.array([step.prefill_tokens for step in steps], dtype=np.int64),
-    )
-    seconds = np.array([step.timing.duration_s for step in steps])
-    _, place = np.unique(kinds, return_inverse=True)
-    shares = np.bincount(place, weights=seconds) / max(seconds.sum(), _SMALLEST_S)
-    return max(1, round(1.0 / max(float(np.square(shares).sum()), 1e-9)))
-
-
-def _kinds(rows: IntArray, evicting: IntArray, prefilled: IntArray) -> IntArray:
-    """How many sequences (to a factor of 2), and what else a step does."""
-    size = np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
-    return np.asarray(size * 4 + 2 * (evicting > 0) + (prefilled > 0))
+def runs_of(samples: CalibrationSamples) -> IntArray:
+    """The run of every measured step. Requests of one run come together: when some are prefilled
+    after a step that prefilled none, it is the next run's.
+    """
+    prefills = samples.counts["prefill_chunks"] > 0
+    begins = prefills & ~np.append(False, prefills[:-1])
+    return np.cumsum(begins)
 
 
 def shape_of_counts(counts: Mapping[str, int], *, block_length: int) -> StepShape:

@@ -151,14 +151,14 @@ def test_decode_attention_has_the_bounds_of_a_step(
     assert all(entry[2].shape == (48, 8, 32) for entry in kernels.log)
 
 
-def test_tables_may_allow_for_more_than_is_there(
+def test_one_sequence_may_be_longer_than_all_others(
     model: BlockDiffusionModel, kernels: Kernels
 ) -> None:
-    sample(model, kernels, "attention_bound", 2, 64, 2048)
+    sample(model, kernels, "attention_longest", 3, 512)
     for layout in attended(kernels):
-        assert layout.cu_queries.tolist() == [0, 10, 20]
-        assert layout.num_keys.tolist() == [64, 64]
-        assert (layout.page_table.shape[1], layout.max_keys) == (32, 2048)
+        assert layout.cu_queries.tolist() == [0, 10, 20, 30]
+        assert layout.num_keys.tolist() == [256, 512, 256]
+        assert layout.max_keys == 4096
 
 
 def test_ragged_sequences_keep_their_means(model: BlockDiffusionModel, kernels: Kernels) -> None:

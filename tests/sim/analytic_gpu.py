@@ -107,11 +107,12 @@ class AnalyticGpu:
             return self.route(*at) if name == "route" else self.mix(s.experts, *at)
         if name == "layer_sustained":
             return self.op("project", *at) + self.op("finish", *at)
-        if name in ("attention_decode", "attention_bound"):
-            queries = at[1] if name == "attention_decode" else 10.0
-            context = at[2] if name == "attention_decode" else at[1]
+        if name == "attention_decode":
             n = int(at[0])
-            return self.attention(np.full(n, queries), np.full(n, context))
+            return self.attention(np.full(n, at[1]), np.full(n, at[2]))
+        if name == "attention_longest":
+            n = int(at[0])
+            return self.attention(np.full(n, 10.0), np.append(at[1], np.full(n - 1, 256.0)))
         if name == "attention_ragged":
             spread = np.linspace(0.2, 1.8, int(at[0])) if at[0] > 1 else np.ones(1)
             return self.attention(at[1] * np.roll(spread, len(spread) // 3), at[2] * spread)
@@ -254,7 +255,6 @@ AXES = {
     "sequences": SEQUENCES,
     "queries": (1.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0),
     "context": CONTEXTS,
-    "bound": (512.0, 4096.0),
     "history": (0.0, 512.0, 2048.0),
     "masked": (1.0, 8.0, 16.0, 24.0, 32.0),
     "fed": (8.0, 32.0),

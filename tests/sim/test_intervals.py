@@ -19,7 +19,7 @@ from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.intervals import ScaledModel, figures_of, intervals_of
 from focus_bench.sim.simulate import simulate_point
 from focus_bench.sim.step_capacity import StepCapacity
-from focus_bench.sim.uncertainty import Uncertainty, num_kinds, uncertainty_of
+from focus_bench.sim.uncertainty import Uncertainty, uncertainty_of
 
 SPEC = PRESETS["sdar-8b"]
 NOISE, RUN_NOISE = 0.01, 0.01
@@ -131,7 +131,7 @@ def test_a_closed_loop_has_intervals_without_another_simulation(profile: GpuProf
 
 
 def test_costs_that_are_off_by_a_factor_scale_times_and_divide_throughput() -> None:
-    """An uncertainty of one kind of steps, always 10 % slower: every replica is."""
+    """An uncertainty of one run, 10 % slower: every replica is."""
     point, workload = make_point("baseline"), make_workload([40] * 6, 64)
     model = ConstantTime()
     record = run(point, workload, model)
@@ -143,7 +143,7 @@ def test_costs_that_are_off_by_a_factor_scale_times_and_divide_throughput() -> N
         ),
     )
     slower = Uncertainty(
-        kinds=np.full((1, PARTS), np.log(1.1)),
+        runs=np.full((1, PARTS), np.log(1.1)),
         step_spread=np.zeros(PARTS),
         part_spread=np.zeros(PARTS),
     )
@@ -185,14 +185,14 @@ def test_the_same_seed_gives_the_same_interval(profile: GpuProfile) -> None:
     assert first == second
 
 
-def test_kinds_are_held_out_of_the_fit_that_predicts_them() -> None:
-    """Of two kinds, one takes 20 % longer than predicted: no fit to the other one knows that."""
+def test_runs_are_held_out_of_the_fit_that_predicts_them() -> None:
+    """Of two runs, one takes 20 % longer than predicted: no fit to the other one knows that."""
     ours = np.full((20, PARTS), 1e-2)
     theirs = ours.copy()
     theirs[10:] *= 1.2
     found = uncertainty_of(ours, theirs, np.repeat([0, 1], 10))
-    assert found.kinds[0] == pytest.approx(np.zeros(PARTS))
-    assert found.kinds[1] == pytest.approx(np.full(PARTS, np.log(1.2)))
+    assert found.runs[0] == pytest.approx(np.zeros(PARTS))
+    assert found.runs[1] == pytest.approx(np.full(PARTS, np.log(1.2)))
     drawn = found.draw(np.random.default_rng(0), 1000, num_steps=100)
     assert np.quantile(drawn, 0.05) < 1.0
     assert np.quantile(drawn, 0.95) > 1.2
@@ -204,23 +204,3 @@ def test_intervals_survive_as_settings() -> None:
     assert intervals_in(settings) == intervals
     with pytest.raises(UsageError, match="interval e2e_p50_s"):
         intervals_in({"interval e2e_p50_s": "1.25"})
-
-
-def test_a_run_of_many_kinds_of_steps_is_surer_than_one_of_one_kind(profile: GpuProfile) -> None:
-    found = uncertainty_of(
-        np.full((40, PARTS), 1e-2),
-        np.full((40, PARTS), 1e-2) * np.repeat([0.9, 0.95, 1.05, 1.1], 10)[:, None],
-        np.repeat([0, 1, 2, 3], 10),
-    )
-    one, four = (
-        np.log(found.draw(np.random.default_rng(0), 4000, num_steps=100, num_kinds=n)[:, 0]).std()
-        for n in (1, 4)
-    )
-    assert four == pytest.approx(0.5 * one, rel=0.1)
-    capacity = StepCapacity(max_rows=8, block_length=32)
-    point = make_point("baseline", scheduler=SchedulerConfig(batch_size=1))
-    alone = run(point, make_workload([30], 200), profile.model(SPEC, capacity))
-    assert num_kinds(alone) == 1
-    point = make_point("focus", scheduler=SchedulerConfig(batch_size=8))
-    mixed = run(point, make_workload([30, 600] * 8, 40), profile.model(SPEC, capacity))
-    assert num_kinds(mixed) > 1
