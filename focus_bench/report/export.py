@@ -24,7 +24,7 @@ from focus_bench.report.distribution import Distribution
 from focus_bench.report.environment import environment_row
 from focus_bench.report.failures import FAILED, FINISHED, PointFailure
 from focus_bench.report.metrics import StepShares, e2e_s, queue_s, tpot_s, ttft_s
-from focus_bench.report.results import PointResult
+from focus_bench.report.results import FOR, PointResult
 from focus_bench.report.runs import run_row
 from focus_bench.report.spread import Spread
 
@@ -37,7 +37,7 @@ _SAMPLE_COLUMNS = tuple(f.name for f in fields(EnvironmentSample) if f.name != "
 # Of this project's engine; an outside one has its own, which stand under `notes` where known.
 _OWN_SETTINGS = (
     *("acceptance", "importance", "scheduler", "page_size_tokens", "steps_per_round"),
-    *("load_format", "device", "dtype"),
+    *("load_format", "device", "dtype", "threads"),
 )
 _REQUEST_COLUMNS = tuple(field.name for field in fields(RequestRecord))
 
@@ -45,7 +45,7 @@ _REQUEST_COLUMNS = tuple(field.name for field in fields(RequestRecord))
 def summary_row(result: PointResult) -> dict[str, Cell]:
     """The row of summary.csv: who, under which settings, with what figures, resting on what."""
     metrics = result.metrics
-    row = _settings(result.key, result.point)
+    row = _settings(result.key, result.point, _threads(result))
     row |= {
         "state": FINISHED,
         "failure": None,
@@ -101,7 +101,16 @@ def summary_row(result: PointResult) -> dict[str, Cell]:
     return row
 
 
-def _settings(key: tuple[str, str, str], point: PointConfig) -> dict[str, Cell]:
+def _threads(result: PointResult) -> int | None:
+    """Of the run, or of the CPU that a prediction is for; None where neither is known."""
+    settings = result.settings
+    threads = settings.get("threads") or settings.get(f"{FOR}threads")
+    return int(threads) if threads else None
+
+
+def _settings(
+    key: tuple[str, str, str], point: PointConfig, threads: int | None
+) -> dict[str, Cell]:
     """The cells that name a point and say how it was configured."""
     decode, scheduler, workload = point.decode, point.scheduler, point.workload
     row: dict[str, Cell] = {
@@ -128,6 +137,7 @@ def _settings(key: tuple[str, str, str], point: PointConfig) -> dict[str, Cell]:
         "load_format": point.engine.load_format,
         "device": point.engine.device,
         "dtype": point.engine.dtype,
+        "threads": threads,
         "seed": point.seed,
     }
     if point.backend.is_outside and key[1] == "measured":
@@ -137,7 +147,8 @@ def _settings(key: tuple[str, str, str], point: PointConfig) -> dict[str, Cell]:
 
 def _failed_row(failure: PointFailure) -> dict[str, Cell]:
     """The row of a point without a result: its settings, its state and the reason."""
-    return _settings(failure.key, failure.point) | {"state": FAILED, "failure": failure.reason}
+    settings = _settings(failure.key, failure.point, failure.point.engine.threads)
+    return settings | {"state": FAILED, "failure": failure.reason}
 
 
 def summary_csv(results: Sequence[PointResult], failures: Sequence[PointFailure] = ()) -> str:
@@ -224,7 +235,7 @@ def vllm_row(result: PointResult) -> dict[str, Cell]:
     """
     metrics = result.metrics
     summary = summary_row(result)
-    row = _settings(result.key, result.point)
+    row = _settings(result.key, result.point, _threads(result))
     row |= {
         "duration": metrics.duration_s,
         "completed": metrics.num_completed,

@@ -31,6 +31,7 @@ from focus_bench.report.export import (
     summary_row,
     vllm_row,
 )
+from focus_bench.report.failures import PointFailure
 from focus_bench.report.results import PointResult, result_of
 
 
@@ -69,6 +70,26 @@ def test_summary_row_has_the_documented_columns_first_and_raw_numbers():
     assert row["num_runs"] == 1
     assert row["finished_by_reason"] == "length=1"
     assert row["failed_by_reason"] is None
+
+
+def test_threads_are_those_of_the_run_or_of_the_predicted_cpu():
+    point = make_point()
+    engine = dataclasses.replace(point.engine, threads=3)
+    failure = PointFailure(
+        point_hash="0" * 16,
+        source="measured",
+        hardware="cpu",
+        point=dataclasses.replace(point, engine=engine),
+        reason="out of memory",
+    )
+    results = [
+        make_result(point, settings={"device": "cpu", "threads": "2"}),
+        make_result(point, source="predicted", settings={"for device": "cpu", "for threads": "1"}),
+        make_result(point, source="predicted", settings={"for device": "NVIDIA H200"}),
+    ]
+    rows = read_csv(summary_csv(results, [failure]))
+    assert [row["threads"] for row in rows] == ["2", "1", "", "3"]
+    assert [vllm_row(result)["threads"] for result in results] == [2, 1, None]
 
 
 def test_labels_name_whatever_stands_for_something_else():
