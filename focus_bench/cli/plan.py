@@ -46,7 +46,9 @@ def show_plan(campaigns: Sequence[Campaign], flags: PointFlags, workloads: Workl
         console.print(f"{campaign.source} on {campaign.hardware}")
         console.print(plan_table(campaign.points, finished if flags.resume else None, estimates))
         to_do = [e for e, is_done in zip(estimates, finished, strict=True) if not is_done]
-        lines = [total_time(to_do), f"predicted by: {campaign.basis}" if campaign.basis else ""]
+        lines = [total_time(to_do)]
+        if campaign.basis and any(estimate.seconds is not None for estimate in estimates):
+            lines.append(f"predicted by: {campaign.basis}")
         if any(not estimate.is_whole for estimate in estimates):
             lines.append(f"{FEW}: the first {max_steps} steps were predicted, the rest follows")
         for line in filter(None, lines):

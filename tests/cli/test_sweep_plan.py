@@ -148,6 +148,23 @@ def test_a_trained_model_that_nothing_was_fitted_on_has_no_time(
     out = capsys.readouterr().out
     assert re.search(r"baseline +2 +32 +- +\d", out), out
     assert "predicted time in all" not in out
+    assert "predicted by" not in out
+
+
+@pytest.mark.parametrize("predict", ["--predict", "--no-predict"])
+def test_what_predicted_the_times_is_said_only_where_there_are_times(
+    predict: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["run", "--model", "dummy-tiny", "--dataset", "synthetic", "--num-prompts", "2"]
+    arguments += ["--device", "cpu", "--policy", "baseline", "--batch-size", "2", "--dry-run"]
+    assert main([*arguments, predict]) == 0
+    out = capsys.readouterr().out
+    assert out.count("predicted time in all") == out.count("predicted by: calibrated on cpu") == 1
+    monkeypatch.setattr("focus_bench.engine.memory.memory_budget_bytes", lambda *_: 1000)
+    assert main([*arguments, predict]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"baseline +2 +32 +- .* no ", out), out
+    assert "predicted by" not in out
 
 
 def test_data_that_are_not_here_leave_time_unknown_and_are_named(
