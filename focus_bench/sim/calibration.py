@@ -16,6 +16,7 @@ from focus_bench.core.calibration import (
     COUNT_NAMES,
     TIMED_PARTS,
     CalibrationSamples,
+    FloatArray,
     StepCounts,
     check_applies,
     dimensions_of,
@@ -67,14 +68,23 @@ class Profile:
     @cached_property
     def uncertainty(self) -> Uncertainty:
         """How far measured steps are from what the coefficients say."""
+        return uncertainty_of(self._fitted_s, seconds_of(self.samples), runs_of(self.samples))
+
+    @property
+    def own_errors(self) -> dict[str, float]:
+        """`error_p50`, `error_p90` and `error_total` as the samples and the coefficients say."""
+        return _errors(self._fitted_s.sum(axis=1), seconds_of(self.samples).sum(axis=1))
+
+    @cached_property
+    def _fitted_s(self) -> FloatArray:
+        """Seconds [steps, parts] by the coefficients."""
         seconds = predicted_seconds(
             self.samples.counts,
             _dimensions(self.samples.dimensions),
             self.knots,
             self.coefficients,
         )
-        predicted = np.stack([seconds[part] for part in TIMED_PARTS], axis=1)
-        return uncertainty_of(predicted, seconds_of(self.samples), runs_of(self.samples))
+        return np.stack([seconds[part] for part in TIMED_PARTS], axis=1)
 
     def save(self, path: Path) -> None:
         """Write as JSON, samples included."""
@@ -162,16 +172,23 @@ def fit_profile(samples: CalibrationSamples, *, name: str) -> Profile:
     step_s = np.sum([samples.seconds[part] for part in TIMED_PARTS], axis=0)
     coefficients = robust_nnls(matrix, seconds, np.tile(step_s, len(TIMED_PARTS)))
     fitted_s = (matrix @ coefficients).reshape(len(TIMED_PARTS), -1).sum(axis=0)
-    errors = np.abs(fitted_s / step_s - 1.0)
     return Profile(
         name=name,
         samples=samples,
         knots=knots,
         coefficients=dict(zip(terms, coefficients.tolist(), strict=True)),
-        error_p50=float(np.percentile(errors, 50)),
-        error_p90=float(np.percentile(errors, 90)),
-        error_total=float(fitted_s.sum() / step_s.sum() - 1.0),
+        **_errors(fitted_s, step_s),
     )
+
+
+def _errors(fitted_s: FloatArray, step_s: FloatArray) -> dict[str, float]:
+    """Of the seconds of steps."""
+    errors = np.abs(fitted_s / step_s - 1.0)
+    return {
+        "error_p50": float(np.percentile(errors, 50)),
+        "error_p90": float(np.percentile(errors, 90)),
+        "error_total": float(fitted_s.sum() / step_s.sum() - 1.0),
+    }
 
 
 def _usable_knots(samples: CalibrationSamples) -> tuple[float, ...]:

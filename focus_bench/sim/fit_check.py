@@ -14,6 +14,8 @@ from focus_bench.sim.calibration import Profile
 MAX_ERROR_P50 = 0.15
 MAX_ERROR_P90 = 0.5
 MAX_ERROR_TOTAL = 0.1
+# Relative, between the errors that the file gives and those that its samples have; rounding.
+ERROR_TOLERANCE = 0.01
 
 LIMITS_TEXT = (
     f"ok: errors of the fit are at most {MAX_ERROR_P50:.0%} at p50, {MAX_ERROR_P90:.0%} at p90 "
@@ -23,7 +25,8 @@ LIMITS_TEXT = (
 
 def fit_problems(profile: Profile) -> list[str]:
     """Everything that is wrong, one line each; empty if the profile can be believed."""
-    return [*_values(profile), *_errors(profile)]
+    problems = [*_values(profile), *_errors(profile)]
+    return problems or [*_own_errors(profile)]  # the samples' own need numbers
 
 
 def check_values(profile: Profile, *, source: str) -> None:
@@ -45,6 +48,13 @@ def _values(profile: Profile) -> Iterator[str]:
             if not 0.0 <= value < math.inf:
                 yield f"{name}: {value}; allowed: 0 or more, and finite"
                 break
+
+
+def _own_errors(profile: Profile) -> Iterator[str]:
+    for name, own in profile.own_errors.items():
+        given = getattr(profile, name)
+        if not math.isclose(given, own, rel_tol=ERROR_TOLERANCE, abs_tol=1e-3):
+            yield f"{name}: {given:.4g}; its own samples say {own:.4g}"
 
 
 def _errors(profile: Profile) -> Iterator[str]:

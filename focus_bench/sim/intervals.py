@@ -117,12 +117,14 @@ def intervals_of(
     is_open: bool,
     depends_on_time: bool,
     depends_on_seed: bool,
+    request_rate: float | None = None,
     rerun: Rerun,
 ) -> dict[str, Interval]:
     """The interval of every figure in which LEVEL of the runs lie, by bootstrap.
 
     Replicas draw what costs are off by (Uncertainty.draw) and, where the decoding is drawn, what
-    another seed would make of it (seed_ratios, which says what `slots` and `is_open` are).
+    another seed would make of it (seed_ratios, which says what `slots`, `is_open` and
+    `request_rate` are).
     `depends_on_time`: requests arrive at given times; their point is then simulated twice more,
     slower and faster, and replicas lie between. Deterministic for a `seed`.
     """
@@ -138,7 +140,9 @@ def intervals_of(
         drawn = [run.figures(run.parts @ factor) for factor in factors]
         replicas = {name: np.array([d[name] for d in drawn]) for name in figures}
     if depends_on_seed:
-        ratios = seed_ratios(record, rng, REPLICAS, slots=slots, is_open=is_open)
+        ratios = seed_ratios(
+            record, rng, REPLICAS, slots=slots, is_open=is_open, request_rate=request_rate
+        )
         replicas = {name: values * ratios.get(name, 1.0) for name, values in replicas.items()}
     tails = 50.0 * (1.0 - LEVEL)
     ends = {name: np.percentile(v, [tails, 100.0 - tails]) for name, v in replicas.items()}

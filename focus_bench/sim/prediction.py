@@ -4,6 +4,7 @@ Puts simulation, cost models and intervals together; knows no names of hardware.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -71,6 +72,7 @@ def predict(
     uncertainty = _uncertainty(asked) if interval else None
     if uncertainty is not None:
         workload, scheduler = asked.workload, asked.point.scheduler
+        rate = asked.point.workload.request_rate
         slots = min(scheduler.batch_size, workload.max_concurrency or scheduler.batch_size)
         is_wide = other_seeds and asked.point.acceptance.kind != "replay"
         found = intervals_of(
@@ -81,6 +83,7 @@ def predict(
             is_open=workload.max_concurrency is None,
             depends_on_time=any(request.arrival_s > 0.0 for request in workload.requests),
             depends_on_seed=is_wide,
+            request_rate=rate if math.isfinite(rate) else None,
             rerun=lambda factor: _simulated(asked, factor, None),
         )
         covers = COSTS_AND_SEEDS if is_wide else COSTS

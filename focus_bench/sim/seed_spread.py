@@ -34,14 +34,21 @@ class _Requests:
 
 
 def seed_ratios(
-    record: RunRecord, rng: np.random.Generator, replicas: int, *, slots: int, is_open: bool
+    record: RunRecord,
+    rng: np.random.Generator,
+    replicas: int,
+    *,
+    slots: int,
+    is_open: bool,
+    request_rate: float | None = None,
 ) -> dict[str, FloatArray]:
     """Figures of other seeds over those of the run itself [replicas], by figure.
 
     A request takes steps in proportion to what it decodes, plus a residual that grows with the root
     of it; other seeds draw residuals, and the steps up to the first token, from all requests that
     waited for a slot or all that did not. `slots`: sequences that run at once;
-    `is_open`: requests arrive on their own, not one for another (closed loop).
+    `is_open`: requests arrive on their own, not one for another (closed loop). `request_rate`: a
+    second, of arrivals that another seed draws as well (from the gaps between those of the run).
     """
     done = [r for r in record.requests if _is_usable(r)]
     if not done or not any(s.num_rows for s in record.steps):
@@ -65,8 +72,17 @@ def seed_ratios(
     steps = np.maximum(1.0, slopes * requests.decoded + root * residual[donors])
     offset = np.minimum(requests.offset[donors], steps)
     slots = min(slots, count)
-    others = _figures(requests, steps, offset, slots, is_open=is_open)
-    own = _figures(requests, requests.steps[None], requests.offset[None], slots, is_open=is_open)
+    arrival = requests.arrival[None]
+    own = _figures(
+        requests, arrival, requests.steps[None], requests.offset[None], slots, is_open=is_open
+    )
+    if request_rate is not None and requests.arrival[-1] > 0.0:
+        gaps = np.diff(requests.arrival)  # whose mean is a draw itself
+        gaps = gaps / gaps.mean() / (request_rate * step_s)
+        arrival = np.zeros((replicas, count))
+        drawn = gaps[rng.integers(0, count - 1, (replicas, count - 1))]
+        np.cumsum(drawn, axis=1, out=arrival[:, 1:])
+    others = _figures(requests, arrival, steps, offset, slots, is_open=is_open)
     ratios = {name: values / own[name] for name, values in others.items()}
     # With more sequences in the mean step, steps take longer, as they do within the run.
     longer = ratios.pop(_ROWS) ** _elasticity(record)
@@ -107,12 +123,20 @@ def _requests_of(done: list[RequestRecord], step_s: float, *, is_open: bool) -> 
 
 
 def _figures(
-    requests: _Requests, steps: FloatArray, offset: FloatArray, slots: int, *, is_open: bool
+    requests: _Requests,
+    arrival: FloatArray,
+    steps: FloatArray,
+    offset: FloatArray,
+    slots: int,
+    *,
+    is_open: bool,
 ) -> dict[str, FloatArray]:
-    """Figures [replicas] in steps, for what each request takes [replicas, requests]."""
-    start = _starts(requests.arrival, steps, slots)
+    """Figures [replicas] in steps, for when each request comes and what it takes [replicas or 1,
+    requests].
+    """
+    start = _starts(arrival, steps, slots)
     finish = start + steps
-    arrival = requests.arrival if is_open else start
+    arrival = arrival if is_open else start
     makespan = finish.max(axis=1)
     figures = {
         "output_throughput": requests.tokens.sum() / makespan,
@@ -130,13 +154,15 @@ def _figures(
 
 
 def _starts(arrival: FloatArray, steps: FloatArray, slots: int) -> FloatArray:
-    """When each request gets a slot, first come, first served [replicas, requests]."""
+    """When each request gets a slot, first come, first served [replicas, requests]; `arrival`
+    [replicas or 1, requests].
+    """
     replicas, count = steps.shape
     free = np.zeros((replicas, slots))
     start = np.empty((replicas, count))
     row = np.arange(replicas)
     for i in range(count):
         place = free.argmin(axis=1)
-        start[:, i] = np.maximum(free[row, place], arrival[i])
+        start[:, i] = np.maximum(free[row, place], arrival[:, i])
         free[row, place] = start[:, i] + steps[:, i]
     return start

@@ -18,6 +18,7 @@ from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
 from focus_bench.sim.curve_model import CurveModel
 from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.uncertainty import (
+    NO_RUN,
     Uncertainty,
     corrected,
     fit_corrections,
@@ -42,6 +43,8 @@ _CURVES_OF_PART = {
     "head": ("head",),
     "swap": ("swap_out", "swap_in"),
 }
+# A run of which a smaller share of the steps is alike is no example of a whole one.
+_WHOLE = 0.8
 # Steps of a mode that are compared with the curves; of these every fourth tells the tile.
 MAX_STEPS, _TILE_STRIDE = 400, 4
 _ALL_GRAPHS = 4096  # rows of a run that has graphs of every size that "auto" captures
@@ -136,9 +139,14 @@ class StepFit:
         chosen = np.array([self._is_alike(mode, shape) for mode, _, shape in shapes])
         if not chosen.any():
             chosen[:] = True
+        of_run = np.concatenate(runs)
+        for run in np.unique(of_run):
+            own = of_run == run
+            if chosen[own].mean() < _WHOLE:
+                of_run[own] = NO_RUN
         return _Steps(
             measured=np.concatenate(measured)[chosen],
-            runs=np.concatenate(runs)[chosen],
+            runs=of_run[chosen],
             sequences=np.concatenate(sequences)[chosen],
             shapes=tuple(step for step, is_chosen in zip(shapes, chosen, strict=True) if is_chosen),
         )

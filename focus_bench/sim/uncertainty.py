@@ -22,6 +22,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 # A run with fewer measured steps than this says nothing about the next one, as does a part.
 MIN_STEPS = 4
+NO_RUN = -1
 # How strongly a scale of 1 and constants of 0 hold against what steps say, as a share of them.
 _PRIOR = 0.2
 # Parts in which a device waits for what the host says of every sequence.
@@ -79,13 +80,14 @@ def uncertainty_of(
     refit: Callable[[BoolArray], FloatArray] | None = None,
     part_spread: Mapping[str, float] | None = None,
 ) -> Uncertainty:
-    """From predicted and measured seconds [steps, parts] and the run of each step [steps].
+    """From predicted and measured seconds [steps, parts] and the run of each step [steps], NO_RUN
+    for steps of a run that is no example of another.
 
     `refit` gives the predictions of all steps, corrected by some of them ([steps], those of other
     runs than the one at hand); None: the predictions are final.
     """
     logs, spreads = [], []
-    for run in np.unique(runs):
+    for run in np.unique(runs[runs != NO_RUN]):
         own = runs == run
         if own.sum() < MIN_STEPS:
             continue

@@ -179,10 +179,21 @@ def test_a_fit_beyond_the_limits_is_no_good(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    good = dataclasses.replace(profile, error_p50=0.1, error_p90=0.3, error_total=0.05)
-    assert fit_problems(good) == []
+    assert fit_problems(profile) == []
     file = tmp_path / "profile.json"
-    dataclasses.replace(good, **{name: value}).save(file)
+    dataclasses.replace(profile, **{name: value}).save(file)
     assert main([*CALIBRATE, "--check", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"focus-bench: --check {file}: {name}: {value:g}; allowed: ")
+
+
+@pytest.mark.parametrize("name", ["error_p50", "error_p90", "error_total"])
+def test_errors_that_the_samples_beside_them_do_not_have_are_no_good(
+    name: str, profile: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "profile.json"
+    dataclasses.replace(profile, **{name: getattr(profile, name) + 0.01}).save(file)
+    assert main([*CALIBRATE, "--check", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"focus-bench: --check {file}: {name}: 0.01")
+    assert "; its own samples say " in line

@@ -17,6 +17,7 @@ from focus_bench.core.workload import Workload
 from focus_bench.sim.cost_model import CostModel
 from focus_bench.sim.gpu_profile import GpuProfile
 from focus_bench.sim.intervals import ScaledModel, figures_of, intervals_of
+from focus_bench.sim.seed_spread import seed_ratios
 from focus_bench.sim.simulate import simulate_point
 from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.uncertainty import Uncertainty, uncertainty_of
@@ -204,3 +205,21 @@ def test_intervals_survive_as_settings() -> None:
     assert intervals_in(settings) == intervals
     with pytest.raises(UsageError, match="interval e2e_p50_s"):
         intervals_in({"interval e2e_p50_s": "1.25"})
+
+
+def test_other_seeds_draw_other_arrivals(profile: GpuProfile) -> None:
+    """Far below what can be served, a run lasts as long as its arrivals: a sum of 24 gaps."""
+    point = make_point("baseline", scheduler=SchedulerConfig(batch_size=8))
+    arrivals = np.append(0.0, np.cumsum(np.random.default_rng(5).exponential(2.0, 24)))
+    workload = make_workload([100] * 25, 48, arrivals_s=list(arrivals), request_rate=0.5)
+    record = run(point, workload, profile.model(SPEC, StepCapacity(max_rows=8, block_length=32)))
+    given, drawn = (
+        seed_ratios(record, np.random.default_rng(0), 500, slots=8, is_open=True, request_rate=rate)
+        for rate in (None, 0.5)
+    )
+    assert np.log(given["output_throughput"]).std() < 0.02
+    gaps = np.diff(arrivals)
+    expected = gaps.std() / gaps.mean() / np.sqrt(24)
+    assert np.log(drawn["output_throughput"]).std() == pytest.approx(expected, rel=0.2)
+    # The run's own gaps are a draw, too: replicas have the asked rate on average.
+    assert np.median(drawn["output_throughput"]) == pytest.approx(gaps.mean() / 2.0, rel=0.1)
