@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
+from focus_bench.core.costs import DecodeShape, IntArray, PrefillShape, StepShape
 from focus_bench.core.errors import UsageError
 from focus_bench.core.expert_load import UNIFORM_LOAD, ExpertLoad, TouchedExperts
 from focus_bench.core.hardware import Hardware, sheet_of_device
@@ -65,7 +65,9 @@ class CurveModel:
     its own queries and keys: a sequence costs its share of a step in which all are like it, and no
     step is shorter than its longest sequence alone. Rows of products beyond one `row_tile` are
     rounded up to it. Rows of padding go to no experts. `expert_load`: how tokens spread over them
-    (None: as those that were measured). `tally` collects what the seconds rest on.
+    (None: as those that were measured). `distinct_per_block`: the tokens of a block, most of them
+    masked, go to no more experts than that many unrelated tokens. `tally` collects what the seconds
+    rest on.
 
     Raises UsageError for a model of a kind whose curves the calibration lacks.
     """
@@ -76,6 +78,7 @@ class CurveModel:
     hardware: Hardware | None = None
     corrections: Corrections = NO_CORRECTIONS
     row_tile: int = 1
+    distinct_per_block: float = math.inf
     expert_load: ExpertLoad | None = None
     tally: Tally = field(default_factory=Tally)
     _slower: dict[float, float] = field(default_factory=dict, repr=False, compare=False)
@@ -166,12 +169,20 @@ class CurveModel:
         return -(-rows // self.row_tile) * self.row_tile if rows > self.row_tile else rows
 
     def _products(
-        self, rows: float, tokens: float, projects: int, finishes: range, settled: float
+        self,
+        rows: float,
+        tokens: float,
+        projects: int,
+        finishes: range,
+        *,
+        distinct: float,
+        settled: float,
     ) -> float:
         """Products and norms of layers, slower on a GPU that has been busy for long.
 
         `rows`: `tokens` and their padding; `projects`: how many layers are projected, `finishes`:
-        which ones are finished; `settled`: how far the GPU has lowered its clock, 0 to 1.
+        which ones are finished; `distinct`: tokens that choose their experts for themselves;
+        `settled`: how far the GPU has lowered its clock, 0 to 1.
         """
         rows = self._whole_tiles(rows)
         seconds = self._rows("project", rows, projects)
@@ -180,19 +191,18 @@ class CurveModel:
         else:
             dense = len(range(finishes.start, min(finishes.stop, self.spec.num_dense_layers)))
             seconds += self._rows("dense_finish", rows, dense)
-            seconds += self._expert_finishes(rows, tokens, len(finishes) - dense)
+            seconds += self._expert_finishes(rows, tokens, distinct, len(finishes) - dense)
         return seconds * (1.0 + settled * (self._sustained(rows) - 1.0))
 
-    def _expert_finishes(self, rows: float, tokens: float, times: int) -> float:
-        """`times` layers with experts, which are those of `tokens` of the rows."""
+    def _expert_finishes(self, rows: float, tokens: float, distinct: float, times: int) -> float:
+        """`times` layers with experts: those that `distinct` of the `tokens` of the rows choose."""
         if rows <= 0 or times <= 0:
             return 0.0
         seconds, inside, dense = self._curves["finish"].at_rows(rows)
-        if tokens != rows:
-            of_rows, of_tokens = (
-                self._curves["experts"].at_rows(max(1.0, n))[0] for n in (rows, tokens)
-            )
-            seconds = max(seconds - of_rows + of_tokens, of_tokens)
+        if min(tokens, distinct) != rows:
+            of_rows = self._curves["experts"].at_rows(rows)[0]
+            chosen = self._curves["experts"].at_choices(max(1.0, tokens), max(1.0, distinct))
+            seconds = max(seconds - of_rows + chosen, chosen)
         self.tally.add(seconds * times, inside, dense)
         return seconds * times
 
@@ -260,7 +270,9 @@ class CurveModel:
         rows = tokens if bucket is None else float(bucket)
         device_s = (
             self._rows("embed_rope", rows)
-            + self._products(rows, tokens, layers, range(layers - 1), settled)
+            + self._products(
+                rows, tokens, layers, range(layers - 1), distinct=tokens, settled=settled
+            )
             + self._prefill_attention(shape) * (layers - 1)
         )
         launch_s = self._launch("launch_prefill" if bucket is None else "replay_later", rows)
@@ -293,7 +305,9 @@ class CurveModel:
         rows, in_graph = self._padded(fed)
         prefix = (
             self._rows("embed_rope", rows)
-            + self._products(rows, fed, shallow, range(1), settled)
+            + self._products(
+                rows, fed, shallow, range(1), distinct=self._distinct(shape.fed), settled=settled
+            )
             + self._attention.seconds(shape.fed, shape.first_keys, 1)
         )
         launch = self._launch("replay_first" if in_graph else "launch_first", rows)
@@ -304,7 +318,14 @@ class CurveModel:
             )
             line.read_back(self._rows("host_readback", float(shape.num_rows)))
         rows, in_graph = self._padded(kept)
-        suffix = self._products(rows, kept, layers - shallow, range(1, layers), settled)
+        suffix = self._products(
+            rows,
+            kept,
+            layers - shallow,
+            range(1, layers),
+            distinct=self._distinct(shape.kept),
+            settled=settled,
+        )
         suffix += self._attention.seconds(shape.kept, shape.later_keys, layers - 1)
         launch = self._launch("replay_later" if in_graph else "launch_later", rows)
         parts["suffix"] = line.stage(suffix, launch)
@@ -313,6 +334,12 @@ class CurveModel:
             head_s = self._rows("head", self._whole_tiles(head_rows))
             parts["head"] = line.stage(head_s, self._launch("launch_head", head_rows))
         return parts
+
+    def _distinct(self, tokens: IntArray) -> float:
+        """Of the tokens of every sequence [sequences], those that choose experts for themselves."""
+        if self.spec.experts is None or math.isinf(self.distinct_per_block):
+            return float(np.add.reduce(tokens))
+        return float(np.add.reduce(np.minimum(tokens, self.distinct_per_block)))
 
     def _eviction(self, shape: DecodeShape) -> float:
         """Importance of the sequences that evict, selection and compaction of all."""

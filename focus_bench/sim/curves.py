@@ -323,6 +323,22 @@ class CurveFunction:
             inside, dense = inside * within, dense * within
         return float(np.add.reduce(seconds)) / len(seconds), inside, dense
 
+    def at_choices(self, rows: float, choices: float) -> float:
+        """Seconds of a curve over rows of which only `choices` choose experts for themselves.
+
+        Of what more rows take than `choices` rows alone, as much is left as the roofline has.
+        """
+        seconds = self.at_rows(rows)[0]
+        if choices >= rows:
+            return seconds
+        fewest = self.at_rows(choices)[0]
+        best, wanted, least = (
+            float(roofline_s(self.name, self.shape, self.peaks, (n,), choices=c))
+            for n, c in ((rows, rows), (rows, choices), (choices, choices))
+        )
+        left = (wanted - least) / max(best - least, 1e-12)
+        return fewest + max(0.0, seconds - fewest) * min(1.0, left)
+
     def _scaled(self, seconds: FloatArray, here: Number, there: Number) -> FloatArray:
         """Measured seconds at another roofline; what a kernel takes at least stays."""
         fixed = np.minimum(self._kernels * self.latency_s, 0.5 * seconds)

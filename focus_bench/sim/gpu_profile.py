@@ -63,14 +63,15 @@ class GpuProfile:
         self, spec: ModelSpec, capacity: StepCapacity, *, hardware: Hardware | None = None
     ) -> CurveModel:
         """The time model of `spec` on `hardware` (None: the GPU that was measured)."""
-        tile, corrections = self.fit(capacity).fitted
+        of, corrections = self.fit(capacity).fitted
         return CurveModel(
             spec=spec,
             calibration=self.calibration,
             capacity=capacity,
             hardware=hardware,
             corrections=corrections,
-            row_tile=tile,
+            row_tile=of.row_tile,
+            distinct_per_block=of.distinct_per_block,
         )
 
     def uncertainty_of(self, model: CurveModel) -> Uncertainty:

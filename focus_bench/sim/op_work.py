@@ -180,17 +180,24 @@ def reads_experts(name: str, shape: WorkShape) -> bool:
 
 
 def roofline_s(
-    name: str, shape: WorkShape, peaks: Peaks, coordinates: tuple[Number, ...]
+    name: str,
+    shape: WorkShape,
+    peaks: Peaks,
+    coordinates: tuple[Number, ...],
+    *,
+    choices: Number | None = None,
 ) -> Number:
     """Seconds of one call at best, for the coordinates of the curve's axes, in order.
 
-    Curves of the host have no roofline: 1.
+    `choices`: rows that choose experts for themselves, where others follow them (None: all). Curves
+    of the host have no roofline: 1.
     """
     kernels = rows_kernels(name, shape)
     if kernels:
         rows = coordinates[0]
         total: Number = 0.0
-        touched = shape.touched(rows) if reads_experts(name, shape) else 0.0
+        choices = rows if choices is None else choices
+        touched = shape.touched(choices) if reads_experts(name, shape) else 0.0
         for kernel in kernels:
             flops_s = rows * (kernel.flops / peaks.flops_per_s)
             num_bytes = kernel.fixed_bytes + rows * kernel.row_bytes

@@ -3,7 +3,8 @@
 Puts sim.curve_model and sim.uncertainty together; measures nothing, predicts no run.
 """
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +36,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 # What products may be rounded up to: the height of a tile, as whole steps show best.
 ROW_TILES = (1, 64, 128)
+# How many tokens of a block choose experts for themselves, where a model has experts.
+DISTINCT_PER_BLOCK = (math.inf, *(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0))
 _CURVES_OF_PART = {
     "prefill": ("project", "finish", "dense_finish", "attention_prefill"),
     "prefix": ("project", "finish", "dense_finish"),
@@ -48,6 +51,14 @@ _WHOLE = 0.8
 # Steps of a mode that are compared with the curves; of these every fourth tells the tile.
 MAX_STEPS, _TILE_STRIDE = 400, 4
 _ALL_GRAPHS = 4096  # rows of a run that has graphs of every size that "auto" captures
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedShape:
+    """What steps are made of beside what the curves say; as in CurveModel."""
+
+    row_tile: int = 1
+    distinct_per_block: float = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,24 +83,28 @@ class StepFit:
 
     calibration: GpuCalibration
     has_graphs: bool
-    _memo: dict[tuple[int, int], FloatArray] = field(
+    _memo: dict[tuple[FittedShape, int], FloatArray] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     @cached_property
-    def fitted(self) -> tuple[int, Corrections]:
-        """The tile of rows and the corrections that explain the measured steps best."""
+    def fitted(self) -> tuple[FittedShape, Corrections]:
+        """What explains the measured steps best, corrections last."""
         steps = self._steps
         if steps is None:
-            return 1, NO_CORRECTIONS
-        errors = {tile: self._error_of(tile, steps) for tile in ROW_TILES}
-        best = min(errors, key=lambda tile: errors[tile])
+            return FittedShape(), NO_CORRECTIONS
+        best = FittedShape()
+        if self.calibration.experts is not None:
+            shapes = [replace(best, distinct_per_block=tokens) for tokens in DISTINCT_PER_BLOCK]
+            best = min(shapes, key=lambda of: self._error_of(of, steps))
+        shapes = [replace(best, row_tile=tile) for tile in ROW_TILES]
+        best = min(shapes, key=lambda of: self._error_of(of, steps))
         predicted = self._predicted(steps, best, 1)
         return best, fit_corrections(predicted, steps.measured, steps.sequences)
 
-    def _error_of(self, tile: int, steps: _Steps) -> float:
+    def _error_of(self, of: FittedShape, steps: _Steps) -> float:
         """Median error of some of the steps, corrections fitted to them."""
-        predicted = self._predicted(steps, tile, _TILE_STRIDE)
+        predicted = self._predicted(steps, of, _TILE_STRIDE)
         measured, sequences = (x[::_TILE_STRIDE] for x in (steps.measured, steps.sequences))
         found = fit_corrections(predicted, measured, sequences)
         ours = corrected(predicted, found, sequences).sum(axis=1)
@@ -159,9 +174,9 @@ class StepFit:
             for forward in shape.forwards
         )
 
-    def _predicted(self, steps: _Steps, tile: int, stride: int) -> FloatArray:
+    def _predicted(self, steps: _Steps, of: FittedShape, stride: int) -> FloatArray:
         """Seconds [steps, parts] of every `stride`-th measured step by the curves alone."""
-        key = (tile, stride)
+        key = (of, stride)
         if key not in self._memo:
             models = {
                 mode: CurveModel(
@@ -172,7 +187,8 @@ class StepFit:
                         block_length=BLOCK_LENGTH,
                         cuda_graphs="off" if mode == "eager" else "auto",
                     ),
-                    row_tile=tile,
+                    row_tile=of.row_tile,
+                    distinct_per_block=of.distinct_per_block,
                 )
                 for mode in self.calibration.steps
             }

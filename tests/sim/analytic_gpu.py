@@ -42,7 +42,8 @@ PROCESSORS = 132
 @dataclass(kw_only=True)
 class AnalyticGpu:
     """`noise` and `run_noise`: standard deviations of a step's time and of a run's, over them;
-    `load`: how tokens spread over experts.
+    `load`: how tokens spread over experts, `unlike`: how many of a sequence's tokens choose theirs
+    for themselves in a step.
     """
 
     spec: ModelSpec
@@ -55,6 +56,7 @@ class AnalyticGpu:
     cuda_graphs: str = "auto"
     capacity: int = 0
     load: TouchedExperts = UNIFORM_LOAD
+    unlike: float = np.inf
     label: str = "analytic"
 
     def __post_init__(self) -> None:
@@ -78,9 +80,10 @@ class AnalyticGpu:
         assert self.spec.experts is not None
         return 2.0 * self.product(rows, self.spec.hidden_size, self.spec.experts.num_experts)
 
-    def mix(self, experts: ExpertSpec, rows: float) -> float:
+    def mix(self, experts: ExpertSpec, rows: float, choices: float | None = None) -> float:
         """Touched experts are read, each with its share of the rows in tiles of 16."""
-        touched = max(1e-9, self.load.expected_touched(experts, rows))
+        choices = rows if choices is None else choices
+        touched = max(1e-9, self.load.expected_touched(experts, choices))
         each = rows * experts.experts_per_token / touched
         tiled = touched * 16.0 * max(1.0, each / 16.0)
         weight = 3.0 * self.spec.hidden_size * experts.expert_size
@@ -164,7 +167,9 @@ class AnalyticGpu:
         captured = captured_buckets(self.cuda_graphs, self.capacity)
         return (bucket, True) if bucket in captured else (tokens, False)
 
-    def finishes(self, layers: range, rows: float, tokens: float) -> float:
+    def finishes(
+        self, layers: range, rows: float, tokens: float, choices: float | None = None
+    ) -> float:
         """Layers of which those with experts route nothing of the rows beyond the tokens."""
         s, seconds = self.spec, 0.0
         for layer in layers:
@@ -172,7 +177,7 @@ class AnalyticGpu:
                 seconds += self.op("finish" if s.experts is None else "dense_finish", rows)
             else:
                 seconds += self.op("finish", rows)
-                seconds += self.op("experts", tokens) - self.op("experts", rows)
+                seconds += self.mix(s.experts, tokens, choices) - self.op("experts", rows)
         return seconds
 
     def step_timing(self, shape: StepShape) -> StepTiming:
@@ -216,7 +221,8 @@ class AnalyticGpu:
                 host = max(host, now) + self.op("host_readback", n)
             rows, replayed = self._stage(int(f.kept.sum()))
             later = (layers - 2) * self.op("project", rows)
-            later += self.finishes(range(1, layers), rows, float(f.kept.sum()))
+            choices = float(np.minimum(f.kept, self.unlike).sum())
+            later += self.finishes(range(1, layers), rows, float(f.kept.sum()), choices)
             if f.kept.any():
                 later += (layers - 1) * self.attention(f.kept, f.later_keys)
             start = max(now, host)

@@ -203,3 +203,23 @@ def test_another_model_with_experts_takes_over_efficiencies(name: str) -> None:
         assert found == pytest.approx(truth, rel=0.06)
     assert domain_of(model.tally.shares) == "extrapolated"
     assert model.label.endswith(f"efficiencies carried over to {name}")
+
+
+def test_whole_steps_tell_how_many_tokens_of_a_block_choose_for_themselves() -> None:
+    """Curves are of unrelated tokens; the masked ones of a block go to the same few experts."""
+    gpu = AnalyticGpu(spec=MINI, unlike=4.0)
+    measured = calibrate(gpu)
+    runs = (("baseline", 1), ("baseline", 16), ("focus", 16), ("delayed-cache-neighbor", 16))
+    steps = [step for policy, batch in runs for step in run_steps(gpu, policy, batch)]
+    profile = GpuProfile(with_steps(measured, "graph", steps))
+    gpu.capacity = 8 * 32
+    model = profile.model(MINI, StepCapacity(max_rows=8, block_length=32))
+    assert model.distinct_per_block in (3.0, 4.0)
+    unrelated = CurveModel(
+        spec=MINI, calibration=measured, capacity=model.capacity, row_tile=model.row_tile
+    )
+    for kept, sequences in ((32, 1), (32, 8), (6, 8), (16, 3)):
+        step = decode_step(kept, sequences=sequences)
+        truth = gpu.step_timing(step).suffix_s
+        assert model.step_timing_after(0.0, step).suffix_s == pytest.approx(truth, rel=0.06)
+        assert unrelated.step_timing_after(0.0, step).suffix_s > 1.1 * truth
