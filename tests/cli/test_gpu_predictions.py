@@ -1,5 +1,6 @@
 """simulate on a GPU's measured operations: files, the user's cache, other GPUs, pages."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from focus_bench.core.config import (
     PointConfig,
     SchedulerConfig,
 )
+from focus_bench.core.curve_samples import Sample, curves_of
 from focus_bench.core.expert_load import UNIFORM_LOAD, MeasuredLoad
-from focus_bench.core.gpu_profile_file import save_gpu_calibration
+from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration
 from focus_bench.core.intervals import intervals_in
 from focus_bench.core.model_spec import PRESETS, ModelSpec
 from focus_bench.core.op_curves import (
@@ -30,15 +32,16 @@ from focus_bench.core.op_curves import (
 )
 from focus_bench.core.workload import Provenance, RequestSpec, Workload
 from focus_bench.report.folder import load_folder
+from focus_bench.sim.calibration import bundled_profiles
 
 SPEC = PRESETS["sdar-8b"]
+H200 = bundled_profiles()["h200_sdar-8b"]
 VALUES = {
     "rows": (1, 64, 512, 8192),
     "tokens": (64, 4096),
     "sequences": (1, 16, 256),
     "queries": (1, 8, 32),
     "context": (64, 512, 8192),
-    "bound": (1024, 32768),
     "history": (0, 2048),
     "masked": (1, 32),
     "fed": (4, 32),
@@ -160,20 +163,27 @@ def test_simulate_takes_a_profile_of_a_model_with_experts(
     assert [r.settings["domain"] for r in results] == ["interpolated"] * 2
     for result in results:
         assert intervals_in(result.settings)["e2e_p99_s"].low > 0.0
-    # The same from the cache; a dense model has the data sheet's costs there.
+    # The same from the cache, which is no use for a dense model.
     profiles_folder().mkdir(parents=True)
     file.rename(profiles_folder() / "h200_operations.json")
     assert main([*flags, "--gpu", "h200", "--output-dir", str(tmp_path / "again")]) == 0
     again = load_folder(tmp_path / "again").results
     assert [r.metrics for r in again] == [r.metrics for r in results]
-    assert find_target("h200", make_point().engine).operations is None
+    dense = find_target("h200", make_point().engine).operations
+    assert dense is not None
+    assert dense.calibration.model == "sdar-8b"
 
 
 def test_a_gpu_is_predicted_from_what_was_measured_there_else_from_another(
-    cache: Path, calibration: GpuCalibration
+    cache: Path, calibration: GpuCalibration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point, workload = make_point(), make_workload(5)
-    assert find_target("h200", point.engine).operations is None
+    packaged = find_target("h200", point.engine)
+    assert packaged.operations is not None
+    assert packaged.operations.calibration.date == load_gpu_calibration(H200).date
+    with monkeypatch.context() as patched:
+        patched.setattr("focus_bench.sim.calibration.bundled_profiles", dict)
+        assert find_target("h200", point.engine).operations is None
     profiles_folder().mkdir(parents=True)
     save_gpu_calibration(calibration, profiles_folder() / "h200_operations.json")
     own = find_target("h200", point.engine)
@@ -208,3 +218,27 @@ def test_pages_are_as_many_as_the_engine_makes(tmp_path: Path, calibration: GpuC
     assert record.num_pages == 7
     assert sum(r.preemptions or 0 for r in record.requests) > 0
     assert {r.finish_reason for r in record.requests} == {"length"}
+
+
+def sample_of(row: dict[str, str]) -> Sample:
+    return Sample(
+        curve=row["curve"],
+        point=tuple(int(value) for value in row["point"].split("x")),
+        round=int(row["round"]),
+        sample=int(row["sample"]),
+        seconds=float(row["seconds"]),
+    )
+
+
+def test_the_packaged_profile_can_be_believed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its samples give its curves again, and it is of what it says."""
+    assert main(["calibrate", "--check", str(H200)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "NVIDIA H200" in shown
+    assert "sdar-8b (bfloat16)" in shown
+    with H200.with_name(f"{H200.stem}_samples.csv").open(newline="") as file:
+        again = curves_of([sample_of(row) for row in csv.DictReader(file)])
+    packaged = load_gpu_calibration(H200).curves
+    assert again.keys() == packaged.keys()
+    for name, curve in packaged.items():
+        assert curve.seconds == pytest.approx(again[name].seconds, rel=1e-4)

@@ -21,7 +21,7 @@ def test_what_if_marks_a_sweep_and_draws_its_roofline(
     assert "[18/18]" in err
     words = " ".join(out.split())
     assert "predictions side by side" in words
-    for label in ("synthetic acceptance", "synthetic importance", "synthetic data", "datasheet"):
+    for label in ("synthetic acceptance", "synthetic importance", "synthetic data", "carried over"):
         assert label in words
     # At 32 positions a sequence the ridge of 153 FLOP/B lies between batch 4 and 16.
     assert (

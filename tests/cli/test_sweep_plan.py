@@ -100,11 +100,15 @@ def test_what_does_not_fit_is_said_before_it_runs() -> None:
     assert fits(estimate.weight_bytes + page - 1) == DOES_NOT_FIT
 
 
-def test_a_gpu_is_predicted_by_its_data_sheet_and_an_unknown_one_not_at_all() -> None:
+def test_a_known_gpu_is_predicted_and_an_unknown_one_not_at_all() -> None:
     engine = EngineConfig(model="sdar-8b", load_format="dummy")
     known = target_of_device("NVIDIA H200", engine)
     assert known is not None
-    assert known.label == "uncalibrated datasheet roofline (NVIDIA H200 SXM)"
+    assert known.label.startswith("calibrated on NVIDIA H200")
+    experts = dataclasses.replace(engine, model="llada2-mini")
+    roofline = target_of_device("NVIDIA H200", experts)
+    assert roofline is not None
+    assert roofline.label == "uncalibrated datasheet roofline (NVIDIA H200 SXM)"
     assert target_of_device("NVIDIA GeForce RTX 4090", engine) is None
     point = point_of("baseline", num_prompts=4, batch_size=2)
     estimate = estimate_point(point, load_workload(point), None, max_steps=9)
@@ -120,7 +124,7 @@ def test_dry_run_shows_predicted_time_and_memory(
     out = capsys.readouterr().out
     assert not folder.exists()
     assert re.search(r"focus +8 +32 +\d+ ms +1\d\.\d+ GB +yes +16\.38 GB", out), out
-    assert "predicted by: uncalibrated datasheet roofline (NVIDIA H200 SXM)" in out
+    assert "predicted by: calibrated on NVIDIA H200" in out
     assert re.search(r"predicted time in all: \d+ ms\n", out)
     assert "~" not in out
 
