@@ -27,7 +27,7 @@ from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.records import RunRecord, StepTiming
 from focus_bench.core.workload import Workload
-from focus_bench.report.attribution import Attribution, RunTotals, attribute
+from focus_bench.report.attribution import Attribution, RunTotals, attribute, busy_seconds
 from focus_bench.report.compare import Comparison, pair_results
 from focus_bench.report.figures.records import STEP_COLUMNS, FloatArray, read_records, step_totals
 from focus_bench.report.folder import load_folder
@@ -64,10 +64,11 @@ class _Prediction:
             for step in self.record.steps
         ]
         steps = np.array(columns, dtype=np.float64).reshape(-1, len(STEP_COLUMNS))
-        return self.totals_of(steps, self.result)
+        served = [(r.arrival_s, r.finished_s) for r in self.record.requests]
+        return self.totals_of(steps, np.array(served).reshape(-1, 2), self.result)
 
-    def totals_of(self, steps: FloatArray, result: PointResult) -> RunTotals:
-        """Of the steps of a run, measured or predicted, by this prediction's model."""
+    def totals_of(self, steps: FloatArray, served: FloatArray, result: PointResult) -> RunTotals:
+        """Of a run's steps and of its requests' arrivals and ends, by this prediction's model."""
         from focus_bench.sim.curve_model import as_new
 
         model = as_new(self.model)
@@ -78,7 +79,7 @@ class _Prediction:
         modelled_s = sum(model.step_timing(shape).duration_s for shape in shapes)
         return RunTotals(
             duration_s=result.metrics.duration_s,
-            busy_s=float(columns["duration_s"].sum() + columns["schedule_s"].sum()),
+            busy_s=busy_seconds(served),
             modelled_s=modelled_s,
             sequence_steps=int(columns["num_rows"].sum()),
             tokens=result.metrics.total_output_tokens,
@@ -111,7 +112,7 @@ def compare_folder(
     cache = WorkloadCache()
     predictions: dict[tuple[PointConfig, str], _Prediction] = {}
     causes: dict[tuple[ResultKey, ResultKey], Attribution | None] = {}
-    steps = read_records([folder]).steps
+    records = read_records([folder])
     for result in predictable:
         point = result.point if seed is None else dataclasses.replace(result.point, seed=seed)
         workload = cache.of(point)
@@ -132,8 +133,10 @@ def compare_folder(
                 target, point, simulated, workload, other_seeds=seed is not None
             )
         own = predictions[point, name]
-        if result.key in steps:
-            measured_totals = own.totals_of(steps[result.key], result)
+        if result.key in records.steps and result.key in records.served:
+            measured_totals = own.totals_of(
+                records.steps[result.key], records.served[result.key], result
+            )
             causes[result.key, own.result.key] = attribute(measured_totals, own.totals)
     pairs = pair_results(
         [*measured, *(own.result for own in predictions.values())], any_seed=seed is not None

@@ -6,12 +6,15 @@ Takes sums over the steps of both sides; knows no cost model and no file.
 import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunTotals:
     """Sums over a run's steps.
 
-    `duration_s`: of the run; `busy_s`: of its steps, scheduling between them included;
+    `duration_s`: of the run; `busy_s`: while there was a request, scheduling included;
     `modelled_s`: of its steps, by one and the same cost model on both sides; `sequence_steps`: rows
     of all steps; `tokens`: output tokens of finished requests.
     """
@@ -68,6 +71,15 @@ def attribute(measured: RunTotals, predicted: RunTotals) -> Attribution | None:
         measured_steps_s=cost_p * measured.modelled_s,
         predicted_steps_s=cost_m * predicted.modelled_s,
     )
+
+
+def busy_seconds(served: npt.NDArray[np.float64]) -> float:
+    """Seconds in which there was a request, from arrivals and ends [requests, 2]."""
+    busy_s = end = 0.0
+    for arrival, finished in served[np.argsort(served[:, 0])].tolist():
+        busy_s += max(0.0, finished - max(arrival, end))
+        end = max(end, finished)
+    return busy_s
 
 
 def _pairs(measured: RunTotals, predicted: RunTotals) -> list[tuple[float, float]]:

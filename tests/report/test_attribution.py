@@ -2,9 +2,10 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
-from focus_bench.report.attribution import RunTotals, attribute
+from focus_bench.report.attribution import RunTotals, attribute, busy_seconds
 
 MEASURED = RunTotals(duration_s=10.0, busy_s=9.0, modelled_s=8.0, sequence_steps=4000, tokens=8000)
 
@@ -50,3 +51,10 @@ def test_the_factors_make_the_ratio_of_throughputs() -> None:
 @pytest.mark.parametrize("name", ["tokens", "sequence_steps", "busy_s", "modelled_s"])
 def test_a_run_of_nothing_has_no_causes(name: str) -> None:
     assert attribute(dataclasses.replace(MEASURED, **{name: 0}), MEASURED) is None
+
+
+def test_time_without_any_request_is_not_busy() -> None:
+    """Two overlapping requests, one within the first, and a late one after a pause."""
+    served = np.array([[5.0, 6.0], [0.0, 2.0], [1.0, 3.0], [0.5, 1.5]])
+    assert busy_seconds(served) == pytest.approx(4.0)
+    assert busy_seconds(np.zeros((0, 2))) == 0.0

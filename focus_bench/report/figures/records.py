@@ -19,6 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 Key = tuple[str, str, str]
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
+_SERVED = ("arrival_s", "finished_s")
 STEP_COLUMNS = (
     *("num_rows", "commit_rows", "evicting_rows", "fed_tokens", "kept_tokens", "masked_tokens"),
     *("context_tokens", "duration_s", "prefill_s", "swap_s", "host_s"),
@@ -37,10 +38,12 @@ class PointRecords:
     """Records of results by key (point hash, source, hardware).
 
     `latencies[key][name]`: seconds of the finished requests for which it is defined, for each name
-    of LATENCIES. `steps[key]`: one row a step, with the columns of STEP_COLUMNS.
+    of LATENCIES. `served[key]`: arrival and end of every request [requests, 2]. `steps[key]`: one
+    row a step, with the columns of STEP_COLUMNS.
     """
 
     latencies: dict[Key, dict[str, FloatArray]] = field(default_factory=dict)
+    served: dict[Key, FloatArray] = field(default_factory=dict)
     steps: dict[Key, FloatArray] = field(default_factory=dict)
 
 
@@ -52,9 +55,11 @@ def read_records(folders: Sequence[Path]) -> PointRecords:
     for folder in folders:
         for file in sorted((folder / POINTS_FOLDER).glob("*.requests.csv")):
             with naming_faults(file):
-                key, rows = _read(file, ("finish_reason", *LATENCIES))
+                key, rows = _read(file, ("finish_reason", *LATENCIES, *_SERVED))
                 if key is not None:
                     records.latencies[key] = _latencies(rows)
+                    times = [[_number(cell) for cell in row[-len(_SERVED) :]] for row in rows]
+                    records.served[key] = np.array(times)
         for file in sorted((folder / POINTS_FOLDER).glob("*.steps.csv")):
             with naming_faults(file):
                 key, rows = _read(file, STEP_COLUMNS)
