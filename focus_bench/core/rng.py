@@ -5,6 +5,7 @@ of any composition draw the same numbers for the same request, step and position
 """
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
+@lru_cache(maxsize=256)
 def stream_key(seed: int, name: str) -> int:
     """64-bit key of the named stream of `seed` (stable across Python processes and platforms)."""
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
@@ -30,9 +32,13 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
 def _mix(x: UInt64Array) -> UInt64Array:
     # The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
-    x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    return x ^ (x >> np.uint64(31))
+    # Of its own copy of the numbers, in place: drawing noise is the simulator's longest loop.
+    x = x ^ (x >> np.uint64(30))
+    x *= _MIX_1
+    x ^= x >> np.uint64(27)
+    x *= _MIX_2
+    x ^= x >> np.uint64(31)
+    return x
 
 
 def hash_u64(key: int | UInt64Array, *counters: npt.ArrayLike) -> UInt64Array:
@@ -64,5 +70,7 @@ def gumbel(key: int, *counters: npt.ArrayLike) -> FloatArray:
 def normal(key: int | UInt64Array, *counters: npt.ArrayLike) -> FloatArray:
     """Standard normal noise (Box and Muller 1958), shaped as the counters' broadcast."""
     shared = hash_u64(key, *counters)
-    radius = np.sqrt(-2.0 * np.log(uniform(shared, 0) + 2.0**-54))
-    return np.asarray(radius * np.cos(2.0 * np.pi * uniform(shared, 1)))
+    which = np.arange(2, dtype=np.uint64).reshape(2, *(1,) * shared.ndim)
+    first, second = uniform(shared, which)
+    radius = np.sqrt(-2.0 * np.log(first + 2.0**-54))
+    return np.asarray(radius * np.cos(2.0 * np.pi * second))

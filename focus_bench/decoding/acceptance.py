@@ -111,11 +111,11 @@ def synthetic_delta(
     index = np.flatnonzero(feed.decodable)
     row = np.repeat(np.arange(block.num_rows), count)
     rank = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
-    score = np.exp(-np.arange(block.block_length) / config.tau)[rank]
+    score = np.exp(-np.arange(block.block_length) / config.tau).take(rank)
     if config.noise > 0.0:
         key = stream_key(seed, "importance-noise")
         of_row = hash_u64(key, block.request_key, block.request_steps)
-        score = score + config.noise * normal(of_row[row], index - row * block.block_length)
+        score = score + config.noise * normal(of_row.take(row), index - row * block.block_length)
     delta = np.zeros(feed.decodable.shape, dtype=np.float32)
     delta.reshape(-1)[index] = score
     return delta

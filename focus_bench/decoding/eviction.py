@@ -15,7 +15,7 @@ from focus_bench.core.config import DecodeConfig
 from focus_bench.core.rng import stream_key, uniform
 from focus_bench.decoding.block_state import BlockState, BoolArray, FloatArray, IntArray
 from focus_bench.decoding.caching import Feed
-from focus_bench.decoding.masks import count_true, last_true, right_neighbor
+from focus_bench.decoding.masks import columns_below, count_true, last_true, right_neighbor
 from focus_bench.decoding.policies import BY_SCORE_OF_CODE, FIXED_OF_CODE, IDEAL_OF_CODE
 from focus_bench.decoding.ranking import largest
 
@@ -69,10 +69,13 @@ def base_budget(block: BlockState, num_masked: IntArray, config: DecodeConfig) -
 
 def outlier_count(delta: FloatArray, masked_fed: BoolArray) -> IntArray:
     """N_sigma of each row (Eq. 5): deltas >= mean + population std; 0 where the std is 0."""
-    values = np.where(masked_fed, delta, np.float32(0.0)).astype(np.float64)
+    if not np.isfinite(delta).all():
+        delta = np.where(masked_fed, delta, np.float32(0.0))
+    # (Products, since `where` takes three times as long on masks without a pattern.)
+    values = delta.astype(np.float64) * masked_fed
     count = np.maximum(count_true(masked_fed), 1)
     mean = values.sum(axis=1) / count
-    deviation = np.where(masked_fed, values - mean[:, None], 0.0)
+    deviation = (values - mean[:, None]) * masked_fed
     std = np.sqrt((deviation**2).sum(axis=1) / count)
     above = masked_fed & (values >= (mean + std)[:, None])
     return np.where(std > 0, count_true(above), 0)
@@ -112,16 +115,16 @@ def evict(
     """
     masked_fed = feed.decodable
     active = rows_to_evict(block, feed, config) if evicting is None else evicting
-    broken = masked_fed & ~np.isfinite(delta)
-    if broken.any():
-        active = active & ~broken.any(axis=1)
-    delta = np.where(masked_fed & active[:, None], delta, np.float32(0.0))
+    finite = np.isfinite(delta)
+    if not finite.all():
+        active = active & (finite | ~masked_fed).all(axis=1)
+    ranked = masked_fed & active[:, None]
     fixed = FIXED_OF_CODE[block.policy_code]
-    outliers = np.where(fixed, 0, outlier_count(delta, masked_fed))
+    outliers = np.where(fixed, 0, outlier_count(delta, ranked))
     budget = np.maximum(row_budget(block, feed, config), outliers)
-    selected = largest(_selection_score(block, delta, fixed, config, seed), masked_fed, budget)
-    kept = np.where(active[:, None], enforce_constraints(block, feed, selected), feed.positions)
-    return _finish(block, kept)
+    selected = largest(_selection_score(block, delta, fixed, config, seed), ranked, budget)
+    constrained = enforce_constraints(block, feed, selected)
+    return _finish(block, feed.positions & (constrained | ~active[:, None]))
 
 
 def evict_ideal(block: BlockState, feed: Feed, decodable_now: BoolArray) -> Eviction:
@@ -153,9 +156,9 @@ def enforce_constraints(block: BlockState, feed: Feed, selected: BoolArray) -> B
     masked_fed = feed.decodable
     before_selected = right_neighbor(selected & ~block.decoded, at_end=False)
     kept_masked = selected | (masked_fed & before_selected)
-    columns = np.arange(block.block_length)
-    unprocessed = columns > block.progress[:, None]
-    kept_masked |= masked_fed & unprocessed & (columns < last_true(kept_masked)[:, None])
+    processed = columns_below(block.progress + 1, block.block_length)
+    before_last = columns_below(last_true(kept_masked), block.block_length)
+    kept_masked |= masked_fed & ~processed & before_last
     return np.asarray(kept_masked | (feed.positions & block.decoded))
 
 

@@ -4,6 +4,8 @@ Each is a reduction over a short axis of booleans, where numpy's sum, max and an
 everything else in a step; the forms here take half of that or less.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -29,6 +31,17 @@ def leading_true(mask: BoolArray) -> IntArray:
     first_unset = mask.argmin(axis=1)
     whole = (first_unset == 0) & mask[:, 0]
     return np.asarray(np.where(whole, mask.shape[1], first_unset))
+
+
+def columns_below(limit: IntArray, length: int) -> BoolArray:
+    """Which of `length` columns lie left of each row's limit, -1 to `length`, [n, length]."""
+    return _below(length).take(limit + 1, axis=0)
+
+
+@lru_cache(maxsize=64)
+def _below(length: int) -> BoolArray:
+    """Row i: the columns left of i - 1. Rows of a table are copied faster than compared."""
+    return np.tri(length + 2, length, -2, dtype=np.bool_)
 
 
 def right_neighbor(mask: BoolArray, *, at_end: bool) -> BoolArray:

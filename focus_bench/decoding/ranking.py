@@ -25,7 +25,8 @@ def largest(
     """
     num_rows, length = score.shape
     # Sorting values and comparing with the last one chosen is a third of the work of argsort.
-    key = np.where(candidates, -score, np.inf)
+    # (Infinite for what is no candidate; a third of the time of `where`, which guesses.)
+    key = np.fmax(-score, (0.5 - candidates.astype(score.dtype)) * np.inf)
     place = np.minimum(count, length) - 1
     limit = np.sort(key, axis=1)[np.arange(num_rows), place][:, None]
     chosen = np.asarray(candidates & (key <= limit))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_bench.decoding.masks import (
+    columns_below,
     count_true,
     last_true,
     leading_true,
@@ -35,6 +36,13 @@ def test_counts_and_ends(mask: np.ndarray) -> None:
     assert leading_true(mask).tolist() == [min(row, default=length) for row in unset]
     for values in (count_true(mask), last_true(mask), leading_true(mask)):
         assert values.dtype == np.int64
+
+
+@given(length=st.integers(1, 64))
+def test_columns_below_every_limit(length: int) -> None:
+    limits = np.arange(-1, length + 1)
+    expected = np.arange(length) < limits[:, None]
+    assert columns_below(limits, length).tolist() == expected.tolist()
 
 
 @given(mask=masks(), at_end=st.booleans())
