@@ -245,7 +245,7 @@ class CurveModel:
         for forward in shape.forwards:
             for part, seconds in self._forward(forward, settled).items():
                 parts[part] += seconds
-            mode = "graph" if self._padded(int(forward.fed.sum()))[1] else "eager"
+            mode = "graph" if self._padded(int(_sum(forward.fed)))[1] else "eager"
             host_s = max(host_s, self._rows(f"host_step_{mode}", float(forward.num_rows)))
         if not shape.forwards:
             host_s = self._rows("host_step_eager", 1.0)
@@ -299,7 +299,7 @@ class CurveModel:
     def _forward(self, shape: DecodeShape, settled: float) -> dict[str, float]:
         """One forward of decode rows, as the engine strings it together."""
         layers = self.spec.num_layers
-        fed, kept = int(shape.fed.sum()), int(shape.kept.sum())
+        fed, kept = int(_sum(shape.fed)), int(_sum(shape.kept))
         shallow = min(2, layers)
         line = _Timeline()
         rows, in_graph = self._padded(fed)
@@ -337,9 +337,11 @@ class CurveModel:
 
     def _distinct(self, tokens: IntArray) -> float:
         """Of the tokens of every sequence [sequences], those that choose experts for themselves."""
-        if self.spec.experts is None or math.isinf(self.distinct_per_block):
-            return float(np.add.reduce(tokens))
-        return float(np.add.reduce(np.minimum(tokens, self.distinct_per_block)))
+        if self.spec.experts is None:
+            return 0.0
+        if math.isinf(self.distinct_per_block):
+            return _sum(tokens)
+        return _sum(np.minimum(tokens, self.distinct_per_block))
 
     def _eviction(self, shape: DecodeShape) -> float:
         """Importance of the sequences that evict, selection and compaction of all."""
@@ -347,11 +349,16 @@ class CurveModel:
         n, curves = float(shape.num_rows), self._curves
         found = (
             curves["importance"].mean_of_masked(float(len(masked)), masked),
-            curves["compaction"].rounded(n, float(shape.fed.mean()), float(shape.kept.mean())),
+            curves["compaction"].rounded(n, _sum(shape.fed) / n, _sum(shape.kept) / n),
         )
         for seconds, inside, dense in found:
             self.tally.add(seconds, inside, dense)
         return sum(seconds for seconds, _, _ in found) + self._rows("selection", n)
+
+
+def _sum(values: npt.NDArray[np.generic]) -> float:
+    """Without the checks of numpy's method, which take as long as a batch's sum."""
+    return float(np.add.reduce(values))
 
 
 def as_new(model: CostModel) -> CostModel:

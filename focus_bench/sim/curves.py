@@ -6,6 +6,7 @@ What a value rests on is said beside it: measured densely, interpolated widely, 
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -69,42 +70,75 @@ class Grid:
     def clamp(self, coordinates: tuple[Number, ...]) -> tuple[Number, ...]:
         """The coordinates moved to the edges of what was measured."""
         return tuple(
-            np.clip(value, axis[0], axis[-1])
+            np.minimum(np.maximum(value, axis[0]), axis[-1])
             for value, axis in zip(coordinates, self.axes, strict=True)
         )
+
+    @cached_property
+    def _axes(self) -> tuple["_Axis", ...]:
+        return tuple(_Axis.of(axis) for axis in self.axes)
+
+    @cached_property
+    def _all_measured(self) -> bool:
+        return bool(self.measured.all())
 
     def at(self, coordinates: tuple[Number, ...]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Seconds at coordinates inside, and which of the values have all their corners measured,
         and which of those densely (as 0 or 1); all of the coordinates' common shape.
         """
+        dense: FloatArray = np.ones(())
+        sides = []  # of each axis: place and share of the lower neighbour, and of the upper one
+        for value, axis in zip(coordinates, self._axes, strict=True):
+            index, weight, is_dense = axis.between(value)
+            upper = index if axis.is_point else index + 1
+            sides.append(((index, 1.0 - weight), (upper, weight)))
+            dense = dense * is_dense
         seconds: FloatArray = np.zeros(())
         known: FloatArray = np.ones(())
-        dense: FloatArray = np.ones(())
-        lower, weights = [], []
-        for value, axis in zip(coordinates, self.axes, strict=True):
-            if len(axis) == 1:
-                index = np.zeros(np.shape(value), dtype=np.int64)
-                weight = np.zeros(np.shape(value))
-            else:
-                index = np.searchsorted(axis, value, side="right") - 1
-                index = np.clip(index, 0, len(axis) - 2)
-                weight = (value - axis[index]) / (axis[index + 1] - axis[index])
-                wide = axis[index + 1] > DENSE_RATIO * np.maximum(axis[index], 1.0)
-                between = (weight > _EDGE) & (weight < 1.0 - _EDGE)
-                dense = dense * ~(wide & between)
-            lower.append(index)
-            weights.append(weight)
-        for corner in range(2 ** len(self.axes)):
+        # (Corners in the order of their bits, the first axis lowest: sums are rounded in order.)
+        for corner in product(*reversed(sides)):
             share: FloatArray = np.ones(())
-            place = []
-            for dimension, (index, weight) in enumerate(zip(lower, weights, strict=True)):
-                upper = corner >> dimension & 1
-                share = share * (weight if upper else 1.0 - weight)
-                place.append(np.minimum(index + upper, len(self.axes[dimension]) - 1))
-            at = tuple(place)
+            for _, weight in reversed(corner):
+                share = share * weight
+            at = tuple(place for place, _ in reversed(corner))
             seconds = seconds + share * self.values[at]
-            known = known * (self.measured[at] | (share <= _EDGE))
+            if not self._all_measured:
+                known = known * (self.measured[at] | (share <= _EDGE))
+        known = np.broadcast_to(known, np.shape(seconds))
         return seconds, known, dense * known
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """An axis's values, how far apart they are, and where two neighbours are far apart."""
+
+    values: FloatArray
+    steps: FloatArray
+    wide: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, values: FloatArray) -> "_Axis":
+        """Of ascending values."""
+        wide = values[1:] > DENSE_RATIO * np.maximum(values[:-1], 1.0)
+        return cls(values=values, steps=np.diff(values), wide=wide)
+
+    @property
+    def is_point(self) -> bool:
+        """Whether there is one value only."""
+        return len(self.values) == 1
+
+    def between(self, value: Number) -> tuple[IntArray, FloatArray, npt.NDArray[np.bool_]]:
+        """Place of the lower neighbour of values inside, their share of the way to the upper one,
+        and whether both are near (or the value is one of them).
+        """
+        if self.is_point:
+            nothing = np.zeros(np.shape(value))
+            return nothing.astype(np.int64), nothing, np.ones(np.shape(value), dtype=np.bool_)
+        # (The last value counts as the end of what lies before it.)
+        index = self.values[1:-1].searchsorted(value, side="right")
+        weight = (value - self.values[index]) / self.steps[index]
+        is_between = (weight > _EDGE) & (weight < 1.0 - _EDGE)
+        return index, weight, ~(self.wide[index] & is_between)
 
 
 def _filled(values: FloatArray, axis: FloatArray, dimension: int, *, grows: bool) -> FloatArray:
@@ -161,11 +195,12 @@ class SequencesTable:
         """Seconds [n] inside; shares of the sequences inside and on dense measurements (by the
         corners towards zero).
         """
-        i = np.searchsorted(self._q[:-1], q, side="right") - 1
-        j = np.searchsorted(self._k[:-1], k, side="right") - 1
+        # (The last value counts as the end of what lies before it.)
+        i = self._q[1:-1].searchsorted(q, side="right")
+        j = self._k[1:-1].searchsorted(k, side="right")
         of_q, of_k = (q - self._q[i]) * self._per_q[i], (k - self._k[j]) * self._per_k[j]
         corner = i * (len(self._k) - 1) + j
-        value, along_k, along_q, twist = self._cells[:, corner]
+        value, along_k, along_q, twist = self._cells.take(corner, axis=1)
         seconds = value + along_k * of_k + (along_q + twist * of_k) * of_q
         # (Shares by counting where there is something to count: this runs twice a step.)
         inside = 1.0 if self._all_known else np.count_nonzero(self._known[corner]) / len(q)
