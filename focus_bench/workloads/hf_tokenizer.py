@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import (
     AddedToken,
+    Encoding,
     Regex,
     decoders,
     models,
@@ -203,10 +204,12 @@ class HfTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[TokenArray]:
         """`encode` of every text, in order."""
+        return [np.asarray(encoding.ids, dtype=np.int32) for encoding in self._encodings(texts)]
+
+    def _encodings(self, texts: Sequence[str]) -> list[Encoding]:
         # Half surrogates, which JSON can spell, have no UTF-8 and so no tokens.
         clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        encoded = self._backend.encode_batch_fast(clean, add_special_tokens=False)
-        return [np.asarray(encoding.ids, dtype=np.int32) for encoding in encoded]
+        return self._backend.encode_batch_fast(clean, add_special_tokens=False)
 
     def count_tokens(self, texts: Sequence[str], at_most: int) -> list[int]:
         """How many tokens each text has, counted to `at_most`; only as much of a text is encoded
@@ -214,15 +217,15 @@ class HfTokenizer:
         """
         enough = at_most + _SPARE_TOKENS
         beginnings = [text[: enough * _CHARS_PER_TOKEN] for text in texts]
-        counts = [len(ids) for ids in self.encode_batch(beginnings)]
+        counts = [len(encoding) for encoding in self._encodings(beginnings)]
         open_ended = [
             place
             for place, (text, beginning) in enumerate(zip(texts, beginnings, strict=True))
             if len(beginning) < len(text) and counts[place] < enough
         ]
-        whole = self.encode_batch([texts[place] for place in open_ended])
-        for place, ids in zip(open_ended, whole, strict=True):
-            counts[place] = len(ids)
+        whole = self._encodings([texts[place] for place in open_ended])
+        for place, encoding in zip(open_ended, whole, strict=True):
+            counts[place] = len(encoding)
         return [min(count, at_most) for count in counts]
 
     def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
