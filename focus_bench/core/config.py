@@ -26,6 +26,7 @@ POLICY_NAMES = (
 )
 UNMASKING_STRATEGIES = ("low_confidence_dynamic", "low_confidence_static", "sequential")
 SELECTIONS = ("top", "random", "bottom")
+MAX_NUM_PROMPTS = 100_000  # all are made before the first is sent, some 25 us each
 MAX_BLOCK_LENGTH = 64  # masks of a block fit one 64-bit word (decode traces, kernels)
 ENGINE = "engine"  # the backend that is this project's own engine
 BACKENDS = (ENGINE, "openai", "lmdeploy")
@@ -290,7 +291,7 @@ class WorkloadConfig:
     random_output_len: int | None = None
 
     def __post_init__(self) -> None:
-        check_range("--num-prompts", self.num_prompts, low=1)
+        check_range("--num-prompts", self.num_prompts, low=1, high=MAX_NUM_PROMPTS)
         check_range("--max-new-tokens", self.max_new_tokens, low=1)
         check_range("--request-rate", self.request_rate, low=0.0, low_open=True)
         check_range("--burstiness", self.burstiness, low=0.0, low_open=True)

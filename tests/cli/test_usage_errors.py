@@ -28,6 +28,15 @@ def error_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--max-new-tokens", "-1"], ["--max-new-tokens", "-1", ">= 1"]),
         (["--max-new-tokens", "abc"], ["--max-new-tokens", "'abc'", "a whole number"]),
         (["--num-prompts", "0"], ["--num-prompts", "0", ">= 1"]),
+        (["--num-prompts", "9" * 20], ["--num-prompts: 9999", ">= 1 and <= 100000"]),
+        (
+            ["--dataset", "random", "--model", "sdar-8b", "--random-input-len", "9" * 20],
+            ["--random-input-len: 9999", "1 to 32767", "sdar-8b"],
+        ),
+        (
+            ["--dataset", "random", "--model", "sdar-8b", "--random-input-len", "32768"],
+            ["--random-input-len: 32768", "1 to 32767"],
+        ),
         (["--batch-size", "0"], ["--batch-size", "0", ">= 1"]),
         (["--batch-size", "8,x"], ["--batch-size", "'x'", "whole numbers"]),
         (["--batch-size", "8,,16"], ["--batch-size", "''", "separated by commas"]),
