@@ -65,6 +65,8 @@ def error_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--goodput", "ttft"], ["--goodput", "'ttft'", "ttft:MS"]),
         (["--metadata", "noted"], ["--metadata", "'noted'", "KEY=VALUE"]),
         (["--request-rate", "0"], ["--request-rate", "0", "> 0"]),
+        (["--request-rate", "5", "--burstiness", "inf"], ["--burstiness: inf", "<= 1e+06"]),
+        (["--request-rate", "5", "--burstiness", "1e-300"], ["--burstiness: 1e-300", ">= 0.001"]),
         (["--no-such-flag", "1"], ["--no-such-flag"]),
         (["--resume"], ["--resume", "--output-dir"]),
         (["--tokenizer", "tokens"], ["--tokenizer", "'tokens'", "byte"]),
