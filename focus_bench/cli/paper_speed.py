@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from focus_bench.report.results import PointResult
 
 PREDICTED = "predicted"  # a simulate folder with every point
+MAX_HOST_STEP_MS = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class SpeedStudy:
     def _host(self) -> "HostProfile | None":
         from focus_bench.api.host_profiles import host_profile
         from focus_bench.bench.paper_speed import MODEL, MODELS
-        from focus_bench.core.errors import UsageError
+        from focus_bench.core.errors import UsageError, check_range
         from focus_bench.report.paper.published import SDAR
 
         text = self.flags.host_step_ms
@@ -83,6 +84,8 @@ class SpeedStudy:
             step_ms = None if text is None else float(text)
         except ValueError:
             raise UsageError("--host-step-ms", text, "a number of milliseconds") from None
+        if step_ms is not None:
+            check_range("--host-step-ms", step_ms, low=0.0, high=MAX_HOST_STEP_MS)
         model = MODELS.get(self.flags.model or MODEL, SDAR)  # _setup refuses any other
         return host_profile(self.flags.host_profile, model=model, step_ms=step_ms)
 

@@ -13,6 +13,7 @@ from focus_bench.report.folder import ResultFolder, load_folder
 from focus_bench.report.manifest import new_manifest
 
 FEW = ["--num-prompts", "3", "--no-plots"]
+EAGER = ["fig6", "--host-profile", "lmdeploy-eager"]
 
 
 def rows_of(file: Path) -> list[dict[str, str]]:
@@ -174,6 +175,9 @@ def test_a_dry_run_lists_the_points_and_runs_none(
         (["fig6", "--host-profile", "vllm"], "--host-profile: 'vllm'"),
         (["fig6", "--host-step-ms", "20"], "--host-step-ms: 20"),
         (["fig6", "--host-step-ms", "x"], "--host-step-ms: 'x'"),
+        ([*EAGER, "--host-step-ms", "inf"], "--host-step-ms: inf is not usable; allowed: >= 0"),
+        ([*EAGER, "--host-step-ms", "nan"], "--host-step-ms: nan is not usable; allowed: >= 0"),
+        ([*EAGER, "--host-step-ms", "-1"], "--host-step-ms: -1.0 is not usable; allowed: >= 0"),
         (["fig6", "--dataset-path", "math"], "--dataset-path: 'math'"),
         (["fig6", "--num-prompts", "0"], "--num-prompts: 0"),
         (["fig6", "--resume"], "--resume: 'no --output-dir'"),
