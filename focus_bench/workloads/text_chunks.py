@@ -50,7 +50,8 @@ class TextChunks:
         with gzip.open(self._path) if self._gzip else self._path.open("rb") as file:
             while True:
                 try:
-                    chunk = file.read(CHUNK_BYTES)
+                    # `read` would lose what it had decompressed before an error.
+                    chunk = file.read1(CHUNK_BYTES)
                 except (EOFError, zlib.error, gzip.BadGzipFile):
                     self.cut = True
                     return
