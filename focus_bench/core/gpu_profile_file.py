@@ -1,20 +1,29 @@
 """A GPU's measured operations as a JSON file, schema 2.
 
-Reading refuses what is not such a file; whether its figures are believable is profile_check's
-business.
+Reading refuses what is not such a file, and figures that no measurement can give; whether figures
+are believable is profile_check's business.
 """
 
 import dataclasses
+import itertools
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from focus_bench.core.calibration import DIMENSIONS, CalibrationSamples, read_json
+from focus_bench.core.calibration import (
+    COUNT_NAMES,
+    DIMENSIONS,
+    TIMED_PARTS,
+    CalibrationSamples,
+    read_json,
+)
 from focus_bench.core.errors import UsageError
 from focus_bench.core.expert_load import MeasuredLoad
 from focus_bench.core.expert_spec import ExpertSpec
+from focus_bench.core.model_spec import DTYPE_BYTES
 from focus_bench.core.op_curves import (
     CEILINGS,
     CURVES,
@@ -27,6 +36,14 @@ from focus_bench.core.op_curves import (
 )
 
 KIND = "gpu-operations"
+# No calibration takes longer, so nothing in it does.
+LONGEST_S = 86_400.0
+# A spread, relative to the median: beyond it no interval can be drawn.
+LARGEST_SPREAD = 100.0
+# More than any count.
+MOST = 2**53
+# Slower and faster than any device, bytes or operations a second.
+MIN_RATE, MAX_RATE = 1.0, 1e24
 
 
 def save_gpu_calibration(calibration: GpuCalibration, path: Path) -> None:
@@ -69,7 +86,7 @@ def from_json(value: object, *, source: str) -> GpuCalibration:
     if not isinstance(value, dict):
         raise UsageError(source, type(value).__name__, "a JSON object that calibrate wrote")
     version = value.get("schema_version")
-    if version != PROFILE_SCHEMA_VERSION:
+    if type(version) is not int or version != PROFILE_SCHEMA_VERSION:
         allowed = f"{PROFILE_SCHEMA_VERSION} (calibrate again)"
         raise UsageError(f"{source} schema_version", version, allowed)
     if not is_gpu_calibration(value):
@@ -98,12 +115,11 @@ def from_json(value: object, *, source: str) -> GpuCalibration:
         duration_s=_number(value, "duration_s", source),
         curves={name: _curve_from_json(name, curves[name], source) for name in names},
         ceilings={
-            name: _number(_object(value, "ceilings", source), name, f"{source} ceilings")
+            name: _rate(_object(value, "ceilings", source), name, f"{source} ceilings")
             for name in CEILINGS
         },
         steps={
-            mode: CalibrationSamples.from_json(steps[mode], source=f"{source} steps {mode}")
-            for mode in STEP_MODES
+            mode: _steps_from_json(steps[mode], f"{source} steps {mode}") for mode in STEP_MODES
         },
         experts=experts,
     )
@@ -133,9 +149,9 @@ def _experts_from_json(value: Mapping[str, object], source: str) -> MeasuredExpe
             spec=ExpertSpec(**_object(given, "spec", source)),  # type: ignore[arg-type]
             dense_width=width,
             load=MeasuredLoad(
-                rows=tuple(int(rows) for rows in _numbers(load["rows"])),
-                touched=_numbers(load["touched"]),
-                largest_share=_numbers(load["largest_share"]),
+                rows=tuple(int(rows) for rows in _positive(load, "rows")),
+                touched=_positive(load, "touched"),
+                largest_share=_positive(load, "largest_share"),
             ),
         )
     except UsageError as error:
@@ -146,8 +162,9 @@ def _experts_from_json(value: Mapping[str, object], source: str) -> MeasuredExpe
         raise UsageError(source, "unreadable", allowed) from error
 
 
-def _numbers(values: object) -> tuple[float, ...]:
-    return tuple(float(value) for value in np.array(values, dtype=np.float64))
+def _positive(load: Mapping[str, object], key: str) -> tuple[float, ...]:
+    _check_numbers(load[key], f"load {key}", low=0.0, high=MOST, is_open=True)
+    return tuple(float(value) for value in np.array(load[key], dtype=np.float64))
 
 
 def _curve_to_json(curve: OpCurve) -> dict[str, object]:
@@ -180,7 +197,7 @@ def _curve_from_json(name: str, value: object, source: str) -> OpCurve:
         seconds = np.array(value["seconds"], dtype=np.float64)
         spread = np.array(value["spread"], dtype=np.float64)
         errors = [_error(value[key]) for key in ("held_out_p50", "held_out_max")]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(
             source, "unreadable", "points, seconds, spread, held_out_p50 and held_out_max, numbers"
         ) from error
@@ -190,6 +207,18 @@ def _curve_from_json(name: str, value: object, source: str) -> OpCurve:
     for key, array in (("seconds", seconds), ("spread", spread)):
         if array.shape != (len(points),):
             raise UsageError(f"{source} {key}", f"of shape {list(array.shape)}", f"{len(points)}")
+    _check_numbers(value["seconds"], f"{source} seconds", low=0.0, high=LONGEST_S, is_open=True)
+    _check_numbers(value["spread"], f"{source} spread", low=0.0, high=LARGEST_SPREAD)
+    for key in ("held_out_p50", "held_out_max"):
+        if value[key] is not None:
+            _check_numbers([value[key]], f"{source} {key}", low=0.0)
+    for point in value["points"]:
+        _check_numbers(point, f"{source} points", low=0.0, high=MOST)
+    order = [tuple(point) for point in points.tolist()]
+    for before, after in itertools.pairwise(order):
+        if before >= after:
+            shown = f"{_point_text(after)} after {_point_text(before)}"
+            raise UsageError(f"{source} points", shown, "ascending, each point once")
     return OpCurve(
         name=name,
         axes=axes,
@@ -203,6 +232,42 @@ def _curve_from_json(name: str, value: object, source: str) -> OpCurve:
 
 def _error(value: object) -> float | None:
     return None if value is None else float(str(value))
+
+
+def _point_text(point: tuple[float, ...]) -> str:
+    return "x".join(f"{value:g}" for value in point)
+
+
+def _steps_from_json(value: object, source: str) -> CalibrationSamples:
+    try:
+        samples = CalibrationSamples.from_json(value, source=source)
+    except OverflowError as error:
+        raise UsageError(source, "unreadable", "samples written by calibrate") from error
+    assert isinstance(value, dict)
+    for part in TIMED_PARTS:
+        given = value["seconds"][part]
+        _check_numbers(given, f"{source} seconds {part}", low=0.0, high=LONGEST_S)
+    for name in COUNT_NAMES:
+        _check_numbers(value["counts"][name], f"{source} counts {name}", low=0.0, high=MOST)
+    return samples
+
+
+def _check_numbers(
+    values: object, source: str, *, low: float, high: float = math.inf, is_open: bool = False
+) -> None:
+    """Raise UsageError for the first that is no finite number from `low` to `high`; `is_open`:
+    `low` itself is refused, too.
+    """
+    if not isinstance(values, list):
+        raise UsageError(source, type(values).__name__, "a list of numbers")
+    for index, value in enumerate(values):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and low <= value <= high and value < math.inf and (value > low or not is_open):
+            continue
+        allowed = f"a finite number {'above' if is_open else 'from'} {low:g}"
+        most = "" if high == math.inf else f"{', at most' if is_open else ' to'} {high:g}"
+        shown = value if isinstance(value, str) else json.dumps(value)
+        raise UsageError(f"{source}[{index}]", shown, allowed + most)
 
 
 def _object(value: Mapping[str, object], key: str, source: str) -> Mapping[str, object]:
@@ -223,13 +288,26 @@ def _number(value: Mapping[str, object], key: str, source: str) -> float:
     given = value.get(key)
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise UsageError(f"{source} {key}", given, "a number")
-    return float(given)
+    try:
+        return float(given)
+    except OverflowError:
+        return math.inf
+
+
+def _rate(value: Mapping[str, object], key: str, source: str) -> float:
+    given = _number(value, key, source)
+    if not MIN_RATE <= given <= MAX_RATE:
+        raise UsageError(f"{source} {key}", given, f"{MIN_RATE:g} to {MAX_RATE:g} a second")
+    return given
 
 
 def _dimension(value: Mapping[str, object], name: str, source: str) -> int | str:
     given = value[name]
     if name == "dtype":
-        return _text(value, name, f"{source} dimensions")
+        dtype = _text(value, name, f"{source} dimensions")
+        if dtype not in DTYPE_BYTES:
+            raise UsageError(f"{source} dimensions dtype", dtype, ", ".join(DTYPE_BYTES))
+        return dtype
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise UsageError(f"{source} dimensions {name}", given, "a whole number above 0")
     return given

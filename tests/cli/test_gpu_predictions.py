@@ -1,6 +1,7 @@
 """simulate on a GPU's measured operations: files, the user's cache, other GPUs, pages."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from focus_bench.core.config import (
 )
 from focus_bench.core.curve_samples import Sample, curves_of
 from focus_bench.core.expert_load import UNIFORM_LOAD, MeasuredLoad
-from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration
+from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration, to_json
 from focus_bench.core.intervals import intervals_in
 from focus_bench.core.model_spec import PRESETS, ModelSpec
 from focus_bench.core.op_curves import (
@@ -242,3 +243,31 @@ def test_the_packaged_profile_can_be_believed(capsys: pytest.CaptureFixture[str]
     assert again.keys() == packaged.keys()
     for name, curve in packaged.items():
         assert curve.seconds == pytest.approx(again[name].seconds, rel=1e-4)
+
+
+@pytest.mark.parametrize("value", [float("nan"), None, -1e-5, 0, True, "1e-5"])
+def test_a_damaged_profile_predicts_nothing(
+    tmp_path: Path,
+    cache: Path,
+    calibration: GpuCalibration,
+    capsys: pytest.CaptureFixture[str],
+    value: object,
+) -> None:
+    """A file is refused; in the cache it is named and passed over."""
+    file = tmp_path / "ours.json"
+    damaged = json.loads(json.dumps(to_json(calibration)))
+    damaged["curves"]["qkv"]["seconds"][2] = value
+    file.write_text(json.dumps(damaged))
+    flags = ["simulate", "--model", "sdar-8b", "--dataset", "synthetic", "--num-prompts", "2"]
+    flags += ["--max-new-tokens", "8", "--batch-size", "2", "--policy", "baseline"]
+    for flag in ("--profile", "--gpu"):
+        assert main([*flags, flag, str(file), "--output-dir", str(tmp_path / "out")]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert f"{flag} profile {file} curves qkv seconds[2]: " in err
+    profiles_folder().mkdir(parents=True)
+    file = file.rename(profiles_folder() / "h200_operations.json")
+    assert main([*flags, "--gpu", "h200", "--output-dir", str(tmp_path / "out")]) == 0
+    out, err = capsys.readouterr()
+    assert err.count(f"ignored {file}: profile {file} curves qkv seconds[2]: ") == 1
+    assert "(2026-01-02, sdar-8b)" not in out

@@ -3,6 +3,7 @@
 import copy
 import datetime
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,57 @@ def test_what_is_no_such_file_is_refused_by_name(
         from_json(changed(change), source="profile x.json")
     assert "profile x.json" in str(caught.value)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, None, -1e-6, 0, True, "1e-6", 1e5])
+def test_seconds_that_cannot_be_measured_are_refused(value: object) -> None:
+    """Of curves and of steps, which may take none."""
+
+    def of_curve(v: dict[str, Any]) -> None:
+        v["curves"]["qkv"]["seconds"][1] = value
+
+    def of_steps(v: dict[str, Any]) -> None:
+        v["steps"]["graph"]["seconds"]["host"][1] = value
+
+    with pytest.raises(UsageError, match=r"profile x.json curves qkv seconds\[1\]: .* number"):
+        from_json(changed(of_curve), source="profile x.json")
+    if value == 0:
+        assert from_json(changed(of_steps), source="profile x.json")
+        return
+    with pytest.raises(UsageError, match=r"profile x.json steps graph seconds host\[1\]: "):
+        from_json(changed(of_steps), source="profile x.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: v["curves"]["qkv"]["spread"].__setitem__(0, -0.1), "qkv spread[0]: '-0.1'"),
+        (lambda v: v["curves"]["qkv"]["spread"].__setitem__(0, 1e300), "qkv spread[0]: '1e+300'"),
+        (lambda v: v["curves"]["qkv"]["spread"].__setitem__(0, math.nan), "qkv spread[0]: 'NaN'"),
+        (lambda v: v["curves"]["qkv"]["points"].__setitem__(2, [64]), "points: '64 after 64'"),
+        (lambda v: v["curves"]["qkv"]["points"].__setitem__(2, [2]), "points: '2 after 64'"),
+        (lambda v: v["curves"]["qkv"]["points"].__setitem__(0, [-1]), "points[0]: '-1'"),
+        (lambda v: v["curves"]["qkv"]["points"].__setitem__(0, [None]), "points[0]: 'null'"),
+        (lambda v: v["curves"]["compaction"]["points"].reverse(), "after"),
+        (lambda v: v["ceilings"].update(copy_bytes_per_s=0), "copy_bytes_per_s: 0.0"),
+        (lambda v: v["ceilings"].update(copy_bytes_per_s=math.nan), "copy_bytes_per_s: nan"),
+        (lambda v: v["ceilings"].update(copy_bytes_per_s=math.inf), "copy_bytes_per_s: inf"),
+        (lambda v: v["ceilings"].update(copy_bytes_per_s=10**400), "copy_bytes_per_s: inf"),
+        (lambda v: v["dimensions"].update(dtype="float8"), "dimensions dtype: 'float8'"),
+        (lambda v: v["steps"]["eager"]["counts"]["fed"].__setitem__(0, -32), "fed[0]: '-32'"),
+        (lambda v: v["steps"]["eager"]["counts"]["fed"].__setitem__(0, 10**30), "unreadable"),
+        (lambda v: v.update(schema_version=2.0), "schema_version: 2.0"),
+        (lambda v: v["curves"]["qkv"].update(held_out_p50=math.nan), "held_out_p50[0]: 'NaN'"),
+    ],
+)
+def test_figures_that_no_measurement_gives_are_refused_by_name(
+    change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_json(changed(change), source="profile x.json")
+    assert "profile x.json" in str(caught.value)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_is_no_object_is_refused() -> None:
@@ -427,7 +479,8 @@ def test_a_calibration_with_experts_survives_its_file(tmp_path: Path) -> None:
         (lambda v: v["load"].pop("touched"), "experts: 'unreadable'"),
         (lambda v: v["load"]["touched"].pop(), "expert load: 'lengths [4, 5]'"),
         (lambda v: v["load"].update(rows=[1, 1, 2, 3, 4]), "expert load: [1, 1, 2, 3, 4]"),
-        (lambda v: v["load"].update(rows=[1, 2, 3, 4, 1e999]), "experts: 'unreadable'"),
+        (lambda v: v["load"].update(rows=[1, 2, 3, 4, 1e999]), "load rows[4]: 'Infinity'"),
+        (lambda v: v["load"]["touched"].__setitem__(1, None), "load touched[1]: 'null'"),
     ],
 )
 def test_experts_that_are_none_are_refused_by_name(
