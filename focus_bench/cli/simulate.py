@@ -89,7 +89,15 @@ def _targets(flags: SimulateFlags, engine: "EngineConfig") -> "list[Target]":
 
     if flags.profile is None:
         names = comma_list("--gpu", CPU if flags.gpu is None else flags.gpu, str, "names")
-        return [find_target(name, engine) for name in dict.fromkeys(names)]
+        targets: dict[str, Target] = {}
+        asked: dict[str, str] = {}
+        for name in dict.fromkeys(names):
+            target = find_target(name, engine)
+            if target.name in targets:  # results are kept by it
+                both = f"{asked[target.name]} and {name}"
+                raise UsageError("--gpu", both, f"one of them: both predict for {target.name}")
+            targets[target.name], asked[target.name] = target, name
+        return list(targets.values())
     if flags.gpu is not None:
         raise UsageError("--profile", str(flags.profile), "--profile or --gpu, not both")
     with naming_flag("--profile"):

@@ -271,3 +271,22 @@ def test_a_damaged_profile_predicts_nothing(
     out, err = capsys.readouterr()
     assert err.count(f"ignored {file}: profile {file} curves qkv seconds[2]: ") == 1
     assert "(2026-01-02, sdar-8b)" not in out
+
+
+def test_two_names_of_one_gpu_are_refused(
+    tmp_path: Path, calibration: GpuCalibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results are kept by the GPU: the second would be taken for done."""
+    file = tmp_path / "slow.json"
+    save_gpu_calibration(calibration, file)
+    flags = ["simulate", "--model", "sdar-8b", "--dataset", "synthetic", "--num-prompts", "2"]
+    flags += ["--policy", "baseline", "--output-dir", str(tmp_path / "out")]
+    for more in ([], ["--dry-run"], ["--what-if"]):
+        assert main([*flags, *more, "--gpu", f"{file},b200,h200"]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err == (
+            f"focus-bench: error: --gpu: '{file} and h200' is not usable; allowed: one of them: "
+            "both predict for h200\n"
+        )
+    assert not (tmp_path / "out").exists()
