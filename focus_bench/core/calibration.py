@@ -6,6 +6,7 @@ Knows how steps are summed up and written; neither how they were run nor what is
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,14 @@ class CalibrationSamples:
                 counts=counts,
                 seconds=seconds,
             )
-        except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            AssertionError,
+            AttributeError,
+            KeyError,
+            OverflowError,
+            TypeError,
+            ValueError,
+        ) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(source, "unreadable", "samples written by calibrate") from error
@@ -215,6 +223,11 @@ def samples_of(
 def read_json(path: Path) -> object:
     """Parse a JSON file; raises UsageError naming it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(path.read_text(encoding="utf-8"), parse_int=_whole_number)
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError("file", str(path), f"a readable JSON file ({reason_of(error)})") from error
+
+
+def _whole_number(text: str) -> float:
+    """A JSON integer; infinity where no float holds it, as json has it for other numbers."""
+    return int(text) if math.isfinite(float(text)) else float(text)

@@ -139,7 +139,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UsageError("--model", str(path), "a folder that holds this file") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             "--model", str(path), f"a readable JSON file ({reason_of(error)})"
         ) from None

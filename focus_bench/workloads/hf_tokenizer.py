@@ -49,7 +49,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(str(path), str(error), "a JSON object") from error
     if not isinstance(value, dict):
         raise UsageError(str(path), type(value).__name__, "a JSON object")

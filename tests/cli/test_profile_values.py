@@ -36,3 +36,26 @@ def test_one_line_names_what_is_wrong(
     assert named in line
     assert str(file) in line
     assert "Traceback" not in line
+
+
+@pytest.mark.parametrize("command", ["calibrate --check", f"simulate {WORK} --profile"])
+@pytest.mark.parametrize("damage", ["deep", "coefficients", "knots", "schema_version", "fed"])
+def test_deep_files_and_huge_numbers_end_in_one_line(
+    command: str, damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = json.loads(bundled_profiles()["cpu"].read_text())
+    if damage == "coefficients":
+        value["coefficients"]["layer_call"] = 10**400
+    elif damage == "knots":
+        value["knots"][-1] = 10**400
+    elif damage == "schema_version":
+        value["schema_version"] = 10**400
+    elif damage == "fed":
+        value["samples"]["counts"]["fed"][0] = 10**400
+    file = tmp_path / "profile.json"
+    file.write_text("[" * 100_000 if damage == "deep" else json.dumps(value))
+    assert main([*command.split(), str(file)]) == 2
+    err = capsys.readouterr().err
+    assert str(file) in err
+    assert "Traceback" not in err
+    assert all(line.startswith("focus-bench: ") for line in err.splitlines())

@@ -96,6 +96,8 @@ def test_samples_survive_their_file(tmp_path: Path) -> None:
         (lambda v: v.pop("dimensions"), "samples.json"),
         (lambda v: v["counts"].pop("kept"), "samples.json"),
         (lambda v: v["seconds"]["host"].append(1.0), "samples.json"),
+        (lambda v: v["counts"]["fed"].__setitem__(0, 10**30), "samples.json"),
+        (lambda v: v["counts"]["fed"].__setitem__(0, 10**400), "samples.json"),
     ],
 )
 def test_damaged_files_are_refused_by_name(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
@@ -111,5 +113,8 @@ def test_a_file_that_is_no_json_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "samples.json").write_text('{"schema_version": 1, ')
     with pytest.raises(UsageError, match=r"samples.json.*JSON"):
         CalibrationSamples.load(tmp_path / "samples.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"deep.json.*JSON.*recursion"):
+        CalibrationSamples.load(tmp_path / "deep.json")
     with pytest.raises(UsageError, match=r"missing.json"):
         CalibrationSamples.load(tmp_path / "missing.json")

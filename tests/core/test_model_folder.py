@@ -128,6 +128,7 @@ def test_config_and_tokenizer_that_disagree_about_the_mask_id_name_both(tmp_path
     [
         ({"config": "{"}, r"config\.json.*readable JSON"),
         ({"config": "[1]"}, r"config\.json.*a JSON object"),
+        ({"config": "[" * 100_000}, r"config\.json.*readable JSON file.*recursion"),
         ({"config": {**CONFIG, "hidden_size": "48"}}, r"hidden_size: '48'"),
         ({"config": {**CONFIG, "rope_parameters": {"rope_type": "yarn"}}}, r"rope_type: 'yarn'"),
         ({"vocab": {"a": -1}}, r"vocab\.json id of 'a': -1"),
