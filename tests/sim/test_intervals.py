@@ -223,3 +223,15 @@ def test_other_seeds_draw_other_arrivals(profile: GpuProfile) -> None:
     assert np.log(drawn["output_throughput"]).std() == pytest.approx(expected, rel=0.2)
     # The run's own gaps are a draw, too: replicas have the asked rate on average.
     assert np.median(drawn["output_throughput"]) == pytest.approx(gaps.mean() / 2.0, rel=0.1)
+
+
+def test_waiting_for_prefill_is_not_drawn(profile: GpuProfile) -> None:
+    """Prompts that take most of a run: every interval holds its own prediction, none explodes."""
+    for policy in ("baseline", "focus"):
+        point = make_point(policy, scheduler=SchedulerConfig(batch_size=64))
+        record, intervals = predicted(profile, point, make_workload([1500] * 64, 32))
+        prefill_s = sum(step.timing.prefill_s for step in record.steps)
+        assert prefill_s > 0.5 * record.duration_s
+        for name, value in figures_of(record).items():
+            low, high = intervals[name].low, intervals[name].high
+            assert 0.6 * value < low <= value <= high < 1.6 * value, (policy, name)
