@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from focus_bench.core.calibration import dimensions_of
 from focus_bench.core.costs import DecodeShape, IntArray, PrefillShape, StepShape
 from focus_bench.core.errors import UsageError
 from focus_bench.core.expert_load import UNIFORM_LOAD, ExpertLoad, TouchedExperts
@@ -27,6 +28,7 @@ from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
 from focus_bench.sim.cost_model import CostModel
 from focus_bench.sim.curves import CurveFunction, Tally
 from focus_bench.sim.op_work import Peaks, WorkShape
+from focus_bench.sim.roofline import arithmetic_caveat
 from focus_bench.sim.step_capacity import StepCapacity
 
 FloatArray = npt.NDArray[np.float64]
@@ -100,8 +102,11 @@ class CurveModel:
         if self.hardware is not None and self.hardware != sheet_of_device(measured.device):
             to.append(self.hardware.full_name)
         if not measured.is_of(self.spec):
-            to.append(self.spec.name)
-        return f"{label}, efficiencies carried over to {' and '.join(to)}" if to else label
+            sizes = dict(measured.dimensions) | {"dtype": self.spec.dtype}
+            is_same = sizes == dimensions_of(self.spec)
+            to.append(f"{self.spec.dtype} numbers" if is_same else self.spec.name)
+        label = f"{label}, efficiencies carried over to {' and '.join(to)}" if to else label
+        return label + arithmetic_caveat(self.spec)
 
     @cached_property
     def _curves(self) -> dict[str, CurveFunction]:

@@ -44,6 +44,11 @@ def roofline_label(hardware: Hardware) -> str:
     return f"uncalibrated datasheet roofline ({hardware.full_name})"
 
 
+def arithmetic_caveat(spec: ModelSpec) -> str:
+    """What stands behind a label where numbers are wider than those of the peak rates."""
+    return "; float32 products at 16-bit rates, far too fast" if spec.dtype == "float32" else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RooflineModel:
     """Sum over operations of max(FLOPs / peak, bytes / bandwidth), plus launches and host time.
@@ -59,7 +64,7 @@ class RooflineModel:
     @property
     def label(self) -> str:
         """Names the data sheet and that nothing was measured."""
-        return roofline_label(self.hardware)
+        return roofline_label(self.hardware) + arithmetic_caveat(self.spec)
 
     def step_timing(self, shape: StepShape) -> StepTiming:
         """Seconds of one step (see the class)."""

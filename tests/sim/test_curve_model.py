@@ -359,3 +359,11 @@ def test_a_model_as_new_has_not_been_busy(calibration: GpuCalibration) -> None:
         model.step_timing(step)
     assert model.step_timing(step).suffix_s > 1.1 * first.suffix_s
     assert as_new(model).step_timing(step) == first
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_other_numbers_are_named(profile: GpuProfile, dtype: str) -> None:
+    spec = SPEC.replace(dtype=dtype)
+    label = profile.model(spec, StepCapacity(max_rows=8, block_length=32)).label
+    assert f"carried over to {dtype} numbers" in label
+    assert ("far too fast" in label) == (dtype == "float32")
