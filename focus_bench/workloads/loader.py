@@ -3,8 +3,9 @@
 The one place where data sets, tokenizers and arrivals meet. Knows no scheduler.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
@@ -32,6 +33,7 @@ from focus_bench.workloads.tokenizers import Tokenizer
 
 DATASETS = (*FORMATS, *TASK_DATASETS, "synthetic", "random")
 _BATCH_ROWS = 256  # rows tokenized at once: enough for the tokenizer's threads
+_BATCHES_AHEAD = 2
 _SYNTHETIC_TRIES = 50  # rows drawn per request wanted, before lengths that never fit give up
 
 
@@ -239,40 +241,69 @@ def _made_up(
 
 
 def _select(rows: Iterable[Row | Lost], wanted: int, limits: _Limits) -> _Selection:
-    """The first `wanted` usable rows in order; rows behind the last of them are not counted."""
+    """The first `wanted` usable rows in order; rows behind the last of them are not counted.
+
+    Batches are tokenized in threads while others are read and judged. A batch is read once it is
+    known to be wanted: even if every row before it is usable.
+    """
     selection = _Selection()
     source = iter(rows)
-    while batch := list(islice(source, _BATCH_ROWS)):
-        prompts = _tokenized([row for row in batch if isinstance(row, Row)], limits)
-        for row in batch:
-            selection.rows_read += 1
-            if isinstance(row, Lost):
-                selection.dropped[row.reason] += 1
-                continue
-            prompt = next(prompts)
-            reason = limits.reason_against(prompt)
-            if reason is not None:
-                selection.dropped[reason] += 1
-                if reason == TOO_LONG:
-                    selection.room = max(selection.room, limits.room_beside(prompt))
-                continue
-            selection.prompts.append(prompt)
-            if len(selection.prompts) == wanted:
+    ahead: deque[tuple[list[Row | Lost], Future[list[_Prompt]]]] = deque()
+    with ThreadPoolExecutor(_BATCHES_AHEAD) as pool:
+        while True:
+            while len(ahead) < _BATCHES_AHEAD and (
+                len(selection.prompts) + sum(len(batch) for batch, _ in ahead) < wanted
+            ):
+                batch = list(islice(source, _BATCH_ROWS))
+                if not batch:
+                    break
+                usable = [row for row in batch if isinstance(row, Row)]
+                ahead.append((batch, pool.submit(_tokenized, usable, limits)))
+            if not ahead:
                 return selection
-    return selection
+            batch, tokenized = ahead.popleft()
+            _judge(batch, iter(tokenized.result()), wanted, limits, selection)
 
 
-def _tokenized(rows: list[Row], limits: _Limits) -> Iterator[_Prompt]:
+def _judge(
+    batch: list[Row | Lost],
+    prompts: Iterator[_Prompt],
+    wanted: int,
+    limits: _Limits,
+    selection: _Selection,
+) -> None:
+    """Add the usable rows of a batch to the selection, up to `wanted`; count the others."""
+    for row in batch:
+        if len(selection.prompts) == wanted:
+            return
+        selection.rows_read += 1
+        if isinstance(row, Lost):
+            selection.dropped[row.reason] += 1
+            continue
+        prompt = next(prompts)
+        reason = limits.reason_against(prompt)
+        if reason is None:
+            selection.prompts.append(prompt)
+            continue
+        selection.dropped[reason] += 1
+        if reason == TOO_LONG:
+            selection.room = max(selection.room, limits.room_beside(prompt))
+
+
+def _tokenized(rows: list[Row], limits: _Limits) -> list[_Prompt]:
     """Every row's prompt in tokens, in order, and how many its reply has."""
     tokenizer = limits.tokenizer
     prompts = iter(tokenizer.chat_prompts([row.prompt for row in rows if row.prompt_ids is None]))
     replies = [row.reply for row in rows if row.reply is not None]
     lengths = iter(tokenizer.count_tokens(replies, limits.max_new_tokens))
+    found = []
     for row in rows:
         ids = next(prompts) if row.prompt_ids is None else row.prompt_ids
         reply_tokens = row.reply_tokens if row.reply is None else next(lengths)
         text = row.prompt if row.prompt_ids is None else None
-        yield _Prompt(ids=np.asarray(ids, dtype=np.int32), reply_tokens=reply_tokens, text=text)
+        prompt_ids = np.asarray(ids, dtype=np.int32)
+        found.append(_Prompt(ids=prompt_ids, reply_tokens=reply_tokens, text=text))
+    return found
 
 
 def _check_enough(

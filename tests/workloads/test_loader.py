@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.workload import Workload
 from focus_bench.workloads import loader, sources
 from focus_bench.workloads.loader import DATASETS, load_workload
+from focus_bench.workloads.rows import Row
+from focus_bench.workloads.synthetic import fixed_length_rows
 from focus_bench.workloads.tokenizers import ByteTokenizer
 
 
@@ -223,6 +226,24 @@ def test_random_lengths() -> None:
     assert default.requests[0].reply_tokens == 9
     with pytest.raises(UsageError, match=r"random has none .* 100 prompt too long"):
         load(dataset="random", num_prompts=2, random_input_len=5000)
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(1, 5), (2, 6), (4, 8), (7, 7)])
+def test_no_batch_is_read_ahead_that_may_not_be_wanted(
+    monkeypatch: pytest.MonkeyPatch, batch: int, expected: int
+) -> None:
+    made: list[Row] = []
+
+    def counted(*given: object, **how: object) -> Iterator[Row]:
+        for row in fixed_length_rows(*given, **how):  # type: ignore[arg-type]
+            made.append(row)
+            yield row
+
+    monkeypatch.setattr(loader, "fixed_length_rows", counted)
+    monkeypatch.setattr(loader, "_BATCH_ROWS", batch)
+    workload = load(dataset="random", num_prompts=5, random_input_len=17)
+    assert len(workload.requests) == workload.provenance.rows_read == 5
+    assert len(made) == expected
 
 
 def test_gzip_is_known_by_its_bytes(tmp_path: Path) -> None:
