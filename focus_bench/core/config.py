@@ -162,8 +162,8 @@ class ImportanceConfig:
     def __post_init__(self) -> None:
         check_choice("--importance", self.kind, ("model", "synthetic"))
         if self.kind == "synthetic":
-            check_range("--importance synthetic tau", self.tau, low=0.0, low_open=True)
-            check_range("--importance synthetic noise", self.noise, low=0.0)
+            check_range("--importance synthetic tau", self.tau, low=1e-6, high=1e6)
+            check_range("--importance synthetic noise", self.noise, low=0.0, high=1e6)
 
     @property
     def label(self) -> str:

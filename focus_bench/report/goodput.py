@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from focus_bench.core.errors import UsageError, check_range
 
+MAX_MS = 1_000_000_000
 _ALLOWED = "ttft:MS, tpot:MS or e2el:MS, each at most once"
 
 
@@ -31,7 +32,7 @@ class GoodputThresholds:
                 raise UsageError("--goodput", item, _ALLOWED) from None
             if name not in ("ttft", "tpot", "e2el") or name in limits:
                 raise UsageError("--goodput", item, _ALLOWED)
-            check_range(f"--goodput {name}", value, low=0.0, low_open=True)
+            check_range(f"--goodput {name}", value, low=0.0, high=MAX_MS, low_open=True)
             limits[name] = value
         if not limits:
             return None
