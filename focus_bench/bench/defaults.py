@@ -55,12 +55,17 @@ def acceptance_for(
 
 
 def importance_for(
-    text: str | None, *, engine: EngineConfig, acceptance: AcceptanceConfig | None = None
+    text: str | None,
+    *,
+    engine: EngineConfig,
+    acceptance: AcceptanceConfig | None = None,
+    simulated: bool = False,
 ) -> ImportanceConfig:
     """The importance of one point: what `text` (--importance) says, else the default.
 
-    Default: the model's with trained weights; synthetic with dummy weights; beside fitted
-    `acceptance` synthetic too, with the noise fitted on the same model's traces.
+    Default: the model's with trained weights; synthetic with dummy weights, and beside synthetic
+    `acceptance` in a simulation, which has no model; beside fitted `acceptance` synthetic too, with
+    the noise fitted on the same model's traces.
     """
     if text is not None:
         return parse_importance(text)
@@ -70,7 +75,8 @@ def importance_for(
             tau = DEFAULT_IMPORTANCE_TAU
             return ImportanceConfig(kind="synthetic", tau=tau, noise=noise, fitted=True)
         return parse_importance("synthetic")
-    return parse_importance("synthetic" if has_dummy_weights(engine) else "model")
+    drawn = simulated and acceptance is not None and acceptance.kind == "synthetic"
+    return parse_importance("synthetic" if drawn or has_dummy_weights(engine) else "model")
 
 
 def parse_acceptance(text: str, *, family: str = "sdar") -> AcceptanceConfig:

@@ -62,7 +62,9 @@ def expand(axes: Axes, base: PointConfig) -> tuple[PointConfig, ...]:
             dataset=dataset,
             simulated=axes.simulated,
         )
-        importance = importance_for(axes.importance, engine=engine, acceptance=acceptance)
+        importance = importance_for(
+            axes.importance, engine=engine, acceptance=acceptance, simulated=axes.simulated
+        )
         shared = dataclasses.replace(
             base,
             engine=engine,

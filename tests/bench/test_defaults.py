@@ -113,6 +113,21 @@ def test_trained_weights_decode_by_their_own_confidences() -> None:
     assert importance_for(None, engine=FOLDER).kind == "model"
 
 
+@pytest.mark.parametrize(
+    ("acceptance", "kinds"),
+    [("synthetic:2.13", ("synthetic", "model")), ("confidence", ("model", "model"))],
+)
+def test_importance_is_drawn_where_a_simulation_draws_acceptance(
+    acceptance: str, kinds: tuple[str, str]
+) -> None:
+    chosen = parse_acceptance(acceptance)
+    for simulated, kind in zip((True, False), kinds, strict=True):
+        found = importance_for(None, engine=FOLDER, acceptance=chosen, simulated=simulated)
+        assert found.kind == kind
+    given = importance_for("model", engine=FOLDER, acceptance=chosen, simulated=True)
+    assert given.kind == "model"
+
+
 def test_a_flag_wins_over_the_default() -> None:
     assert acceptance_for("confidence", engine=TINY, family="sdar", dataset="math").mean == 0.0
     assert importance_for("model", engine=TINY).kind == "model"

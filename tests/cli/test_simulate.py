@@ -283,3 +283,13 @@ def test_simulate_says_where_runs_would_lie_and_what_costs_rest_on(
     assert plain.metrics == result.metrics
     assert not intervals_in(plain.settings)
     assert plain.settings["domain"] == "calibrated"
+
+
+def test_importance_is_synthetic_beside_synthetic_acceptance_for_a_trained_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    arguments = [*ONE, "--model", "focus-tiny", "--acceptance", "synthetic:2.13"]
+    assert main([*arguments, "--output-dir", str(folder)]) == 0, capsys.readouterr().err
+    (row,) = rows(folder)
+    assert "synthetic importance" in row["labels"]
