@@ -4,7 +4,10 @@ Loads SimPy when a prediction is made, never torch.
 """
 
 import dataclasses
+import hashlib
+import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +30,12 @@ from focus_bench.scheduling.setup import pages_wanted
 if TYPE_CHECKING:
     from focus_bench.core.op_curves import GpuCalibration
     from focus_bench.report.compare import Comparison
+    from focus_bench.report.results import PointResult
     from focus_bench.sim.calibration import Profile
     from focus_bench.sim.cost_model import CostModel
     from focus_bench.sim.gpu_profile import GpuProfile
+
+COSTS_OF = "costs of"  # a prediction's settings name under it what it was made from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,17 +72,43 @@ class Target:
     @property
     def label(self) -> str:
         """Where its seconds come from, as every output of its predictions says."""
+        host = "" if self.host is None else self.host.label
+        return "; ".join(filter(None, (self._device_label, self.caveat, host)))
+
+    @property
+    def _device_label(self) -> str:
         from focus_bench.sim.roofline import roofline_label
 
         if self.profile is not None:
-            device = self.profile.label
+            return self.profile.label
+        if self.operations is not None:
+            return self.operations.label_on(self.hardware)
+        assert self.hardware is not None
+        return roofline_label(self.hardware)
+
+    @cached_property
+    def costs(self) -> str:
+        """The label with a digest of the profile, which may be measured anew under one label."""
+        from focus_bench.core.gpu_profile_file import to_json
+
+        content: object = None
+        if self.profile is not None:
+            content = self.profile.to_json()
         elif self.operations is not None:
-            device = self.operations.label_on(self.hardware)
-        else:
-            assert self.hardware is not None
-            device = roofline_label(self.hardware)
-        host = "" if self.host is None else self.host.label
-        return "; ".join(filter(None, (device, self.caveat, host)))
+            content = to_json(self.operations.calibration)
+        if content is None:
+            return self.label
+        digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6)
+        return f"{self.label} [{digest.hexdigest()}]"
+
+    def made(self, result: "PointResult") -> bool:
+        """Whether a stored prediction rests on the same costs; one without COSTS_OF, of before it
+        was kept, does by its label.
+        """
+        had = result.settings.get(COSTS_OF)
+        if had is None:
+            return result.settings.get("device", "").startswith(self._device_label)
+        return had == self.costs
 
     def spec_of(self, point: PointConfig) -> ModelSpec:
         """The point's model in the number format in which it runs there."""
@@ -123,7 +155,7 @@ class Target:
         return dataclasses.replace(
             record,
             notes=(*record.notes, *filter(None, (self.caveat,))),
-            settings={**record.settings, **device},
+            settings={**record.settings, **device, COSTS_OF: self.costs},
         )
 
     def cost_model(

@@ -17,6 +17,7 @@ from focus_bench.report.estimates import total_time
 from focus_bench.report.folder import load_folder
 from focus_bench.report.formats import FEW
 from focus_bench.report.locked_folder import MANIFEST_FILE
+from focus_bench.report.results import PointResult
 from focus_bench.report.tables import plan_table
 
 # Simulated steps of all points together (some seconds), and the fewest of one.
@@ -41,7 +42,9 @@ def show_plan(campaigns: Sequence[Campaign], flags: PointFlags, workloads: Workl
             workload = _workload_here(point, workloads, missing)
             estimates.append(campaign.estimate(point, workload, max_steps))
         finished = [
-            (point.hash(), campaign.source, campaign.hardware) in done for point in campaign.points
+            (found := done.get((point.hash(), campaign.source, campaign.hardware))) is not None
+            and campaign.is_current(found)
+            for point in campaign.points
         ]
         console.print(f"{campaign.source} on {campaign.hardware}")
         console.print(plan_table(campaign.points, finished if flags.resume else None, estimates))
@@ -58,12 +61,12 @@ def show_plan(campaigns: Sequence[Campaign], flags: PointFlags, workloads: Workl
     return 0
 
 
-def _finished(flags: PointFlags) -> set[tuple[str, str, str]]:
+def _finished(flags: PointFlags) -> dict[tuple[str, str, str], PointResult]:
     """The results that --resume would find; none where the folder was killed before its first."""
     path = flags.output_dir
     if not flags.resume or path is None or not (path / MANIFEST_FILE).is_file():
-        return set()
-    return {result.key for result in load_folder(path).results}
+        return {}
+    return {result.key: result for result in load_folder(path).results}
 
 
 def _workload_here(

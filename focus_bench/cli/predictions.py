@@ -24,6 +24,7 @@ def prediction_campaign(
         run=_predict_on(target, interval=interval),
         estimate=_estimate_on(target),
         basis=target.label,
+        is_current=target.made,
     )
 
 

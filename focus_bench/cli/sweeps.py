@@ -121,7 +121,8 @@ class Campaign:
     point that is finished already: it adds what a killed run left out, or returns "". `release`
     comes after each point that was run: it gives back memory that no later point uses. `estimate`
     is for a dry run: what a point will take, from its requests (None: they are not here) and a
-    number of simulated steps, by `basis`. `num_runs`: how often each point is run.
+    number of simulated steps, by `basis`. `num_runs`: how often each point is run. `is_current`:
+    whether a result that is there already is what would come out now; others are made anew.
     """
 
     points: tuple[PointConfig, ...]
@@ -136,6 +137,12 @@ class Campaign:
     )
     basis: str = ""
     num_runs: int = 1
+    is_current: Callable[[PointResult], bool] = lambda result: True
+
+    def finished_in(self, folder: ResultFolder, point: PointConfig) -> bool:
+        """Whether the point needs no run, given what the folder has."""
+        found = folder.finished(point, self.source, self.hardware)
+        return found is not None and self.is_current(found)
 
     def planned(self) -> tuple[PlannedPoint, ...]:
         """What run.json says is to be done."""
@@ -208,7 +215,8 @@ def run_campaigns(
                 predictions_failed=totals.predictions_failed,
             )
             others = folder.others_than(p.hash() for c in campaigns for p in c.points)
-            for line in (*notices, others, *_kept_with_fewer_runs(folder, campaigns)):
+            kept = _kept_with_fewer_runs(folder, campaigns)
+            for line in (*notices, others, *kept, *_made_anew(folder, campaigns)):
                 if line:
                     sink.say(line)
             try:
@@ -246,6 +254,22 @@ def _kept_with_fewer_runs(folder: ResultFolder, campaigns: Sequence[Campaign]) -
     return [f"{'; '.join(parts)}; delete {file} or use another --output-dir to measure {asked}"]
 
 
+def _made_anew(folder: ResultFolder, campaigns: Sequence[Campaign]) -> list[str]:
+    """In one line a campaign, how many of the folder's results rest on something else than now."""
+    lines = []
+    for campaign in campaigns:
+        here = [folder.finished(p, campaign.source, campaign.hardware) for p in campaign.points]
+        found = [result for result in here if result is not None]
+        old = [result for result in found if not campaign.is_current(result)]
+        if old:
+            before = _few(tuple(dict.fromkeys(r.settings.get("device", "") for r in old)), where="")
+            lines.append(
+                f"{len(old)} of {len(found)} points on {campaign.hardware} were {campaign.source} "
+                f"from other costs ({before}); {campaign.source} anew: {campaign.basis}"
+            )
+    return lines
+
+
 def _run_all(
     campaigns: Sequence[Campaign], workloads: WorkloadCache, sink: Sink, totals: _Totals
 ) -> None:
@@ -267,7 +291,7 @@ def _run_campaign(campaign: Campaign, workloads: WorkloadCache, sink: Sink) -> S
         sink.progress.end_point(campaign.run(point, workload, sink))
 
     def is_finished(point: PointConfig) -> bool:
-        done = sink.folder.finished(point, campaign.source, campaign.hardware) is not None
+        done = campaign.finished_in(sink.folder, point)
         if done:
             sink.progress.begin_point(_label(campaign, point), 0)
             added = campaign.complete(point, workloads.of(point), sink)
@@ -327,7 +351,7 @@ def show_end(folder: ResultFolder, *, quiet: bool, perfetto: Path | None) -> Non
 def _how_to_go_on(folder: ResultFolder, campaigns: Sequence[Campaign], path: Path) -> str:
     """What is written, and how the rest is run with --output-dir `path`."""
     planned = [(c, point) for c in campaigns for point in c.points]
-    done = sum(folder.finished(p, c.source, c.hardware) is not None for c, p in planned)
+    done = sum(campaign.finished_in(folder, point) for campaign, point in planned)
     return (
         f"{done} of {len(planned)} points are finished and written; to go on, repeat the command "
         f"with --resume --output-dir {shlex.quote(str(path))}"

@@ -88,7 +88,11 @@ class Profile:
 
     def save(self, path: Path) -> None:
         """Write as JSON, samples included."""
-        value = {
+        path.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return {
             "schema_version": PROFILE_SCHEMA_VERSION,
             "name": self.name,
             "knots": list(self.knots),
@@ -98,7 +102,6 @@ class Profile:
             "error_total": round(self.error_total, 4),
             "samples": self.samples.to_json(),
         }
-        path.write_text(json.dumps(value) + "\n", encoding="utf-8")
 
 
 def load_profile(path: Path) -> Profile:

@@ -1,6 +1,7 @@
 """simulate on a GPU's measured operations: files, the user's cache, other GPUs, pages."""
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -290,3 +291,43 @@ def test_two_names_of_one_gpu_are_refused(
             "both predict for h200\n"
         )
     assert not (tmp_path / "out").exists()
+
+
+def test_resume_predicts_anew_from_a_profile_that_was_measured_anew(
+    tmp_path: Path, calibration: GpuCalibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under another label, or the same with other figures; nothing else is predicted again."""
+    file, folder = tmp_path / "ours.json", tmp_path / "out"
+    flags = ["simulate", "--model", "sdar-8b", "--dataset", "synthetic", "--num-prompts", "3"]
+    flags += ["--max-new-tokens", "8", "--batch-size", "2", "--policy", "baseline,focus"]
+    flags += ["--profile", str(file), "--output-dir", str(folder)]
+
+    def resumed() -> tuple[str, list[float]]:
+        assert main([*flags, "--resume"]) == 0
+        results = load_folder(folder).results
+        assert len(results) == 2
+        return capsys.readouterr().err, [r.metrics.output_throughput or 0.0 for r in results]
+
+    save_gpu_calibration(calibration, file)
+    assert main(flags) == 0
+    capsys.readouterr()
+    first = load_folder(folder).results
+    again, before = resumed()
+    assert again.count("finished before, skipped") == 2
+    assert "anew" not in again
+    assert load_folder(folder).results == first
+    slower = {
+        name: dataclasses.replace(curve, seconds=4.0 * curve.seconds)
+        for name, curve in calibration.curves.items()
+    }
+    for date in ("2026-03-04", calibration.date):  # the second time only the figures are others
+        save_gpu_calibration(dataclasses.replace(calibration, curves=slower, date=date), file)
+        assert main([*flags, "--resume", "--dry-run"]) == 0
+        assert "finished" not in capsys.readouterr().out
+        shown, after = resumed()
+        assert shown.count("2 of 2 points on h200 were predicted from other costs (") == 1
+        assert f"; predicted anew: calibrated on NVIDIA H200 ({date}, sdar-8b)\n" in shown
+        assert "skipped" not in shown
+        assert all(new < old for new, old in zip(after, before, strict=True))
+        save_gpu_calibration(calibration, file)
+        assert resumed()[1] == before
