@@ -373,12 +373,20 @@ def _exit_code(results: Sequence[PointResult], totals: _Totals) -> int:
         f"point {result.point_hash} ({result.source} {result.point.decode.policy}, batch "
         f"{result.point.scheduler.batch_size}): {result.metrics.num_failed} of "
         f"{result.metrics.num_requests} requests failed: {_few(result.metrics.failed_request_ids)}"
+        f"{_reasons(result)}"
         for result in results
         if result.metrics.num_failed
     ]
     for problem in problems:
         print(f"focus-bench: failed: {problem}", file=sys.stderr)
     return SOME_FAILED if problems else 0
+
+
+def _reasons(result: PointResult, most: int = 3) -> str:
+    """The most frequent reasons of failed requests, each behind a semicolon."""
+    reasons = list(result.metrics.failed_by_reason.items())
+    rest = f"; {len(reasons) - most} other reasons" if len(reasons) > most else ""
+    return "".join(f"; {count} x {reason}" for reason, count in reasons[:most]) + rest
 
 
 def _few(items: Sequence[object], most: int = 10, *, where: str = " (requests.csv)") -> str:

@@ -159,7 +159,7 @@ def test_requests_that_never_fit_fail_by_name_and_the_others_count(
     arguments += ["--num-pages", "4", "--page-size", "32", "--output-dir", str(folder)]
     assert main(arguments) == 1
     out, err = capsys.readouterr()
-    assert re.search(r"5 of 10 requests failed: \d+(, \d+){4}\n", err)
+    assert re.search(r"5 of 10 requests failed: \d+(, \d+){4}; 5 x .*the whole pool.*\n", err)
     assert "the whole pool" in out
     (row,) = rows(folder)
     assert (row["completed"], row["failed"]) == ("5", "5")
@@ -283,6 +283,17 @@ def test_simulate_says_where_runs_would_lie_and_what_costs_rest_on(
     assert plain.metrics == result.metrics
     assert not intervals_in(plain.settings)
     assert plain.settings["domain"] == "calibrated"
+
+
+def test_quiet_names_the_reason_of_failed_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*ONE, "--num-pages", "1", "--quiet", "--output-dir", str(tmp_path / "out")]
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.search(r"1 of 4 requests failed: 1; 1 x .*the whole pool", err)
+    assert err.count("\n") == 1
 
 
 def test_importance_is_synthetic_beside_synthetic_acceptance_for_a_trained_model(
