@@ -165,14 +165,15 @@ def check_profile(path: Path) -> "tuple[Profile | GpuCalibration, list[str]]":
 
     Raises UsageError, naming the file and the key, for what is no profile.
     """
+    from focus_bench.core.gpu_profile_file import passed_over
     from focus_bench.core.op_curves import GpuCalibration
     from focus_bench.core.profile_check import profile_problems
     from focus_bench.sim.fit_check import fit_problems
 
     profile = load_either(path)
     if isinstance(profile, GpuCalibration):
-        return profile, profile_problems(profile)
-    return profile, fit_problems(profile)
+        return profile, [*passed_over(path, profile), *profile_problems(profile)]
+    return profile, [*passed_over(path), *fit_problems(profile)]
 
 
 def unusable_profiles() -> list[str]:

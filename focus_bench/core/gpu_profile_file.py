@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,6 +60,37 @@ def load_gpu_calibration(path: Path) -> GpuCalibration:
 def is_gpu_calibration(value: object) -> bool:
     """Whether a parsed JSON file says that it is one (of any schema)."""
     return isinstance(value, dict) and value.get("kind") == KIND
+
+
+def passed_over(path: Path, calibration: GpuCalibration | None = None) -> list[str]:
+    """What reading a profile passes over, one line each: keys that an object has twice and, of a
+    GPU's (`calibration`, as it was read), names that such a profile has not.
+    """
+    problems = []
+
+    def as_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        counts = Counter(key for key, _ in pairs)
+        problems.extend(
+            f"key {key!r}: {count} times in one object; allowed: once"
+            for key, count in counts.items()
+            if count > 1
+        )
+        return dict(pairs)
+
+    value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=as_object)
+    if calibration is None:
+        return problems
+    experts = calibration.experts
+    curves = curves_of_model(None if experts is None else experts.spec)
+    known = {"curves": curves, "steps": STEP_MODES, "ceilings": CEILINGS, "dimensions": DIMENSIONS}
+    for key, names in known.items():
+        others = [name for name in value[key] if name not in names]
+        if others:
+            of = f"those of {calibration.model}: " if key == "curves" else ""
+            problems.append(
+                f"{key} {', '.join(others)}: not known; allowed: {of}{', '.join(names)}"
+            )
+    return problems
 
 
 def to_json(calibration: GpuCalibration) -> dict[str, object]:

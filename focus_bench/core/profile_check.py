@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from focus_bench.core.calibration import dimensions_of
 from focus_bench.core.curve_floors import Widths, floor_s
 from focus_bench.core.curve_samples import held_out_errors
 from focus_bench.core.hardware import Hardware, sheet_of_device
-from focus_bench.core.model_spec import DTYPE_BYTES
+from focus_bench.core.model_spec import DTYPE_BYTES, PRESETS
 from focus_bench.core.op_curves import CURVES, STEP_MODES, GpuCalibration, MeasuredExperts, OpCurve
 
 SETTINGS = ("driver", "cuda", "torch", "triton", "python", "page_size")
@@ -47,7 +48,7 @@ def profile_problems(
     `today`: no measurement is of a later day; None: the day in UTC.
     """
     today = today or datetime.datetime.now(datetime.UTC).date()
-    problems = list(_provenance(calibration, today))
+    problems = [*_provenance(calibration, today), *_preset(calibration)]
     sheet = sheet_of_device(calibration.device)
     dtype = str(calibration.dimensions["dtype"])
     if dtype not in DTYPE_BYTES:
@@ -74,6 +75,9 @@ def _provenance(calibration: GpuCalibration, today: datetime.date) -> Iterator[s
     for name in SETTINGS:
         if not calibration.settings.get(name):
             yield f"settings {name}: missing; needed: {', '.join(SETTINGS)}"
+    page_size = calibration.settings.get("page_size")
+    if page_size and not re.fullmatch(r"[1-9][0-9]{0,3}", page_size):
+        yield f"settings page_size: {page_size!r}; allowed: a whole number from 1 to 9999"
     try:
         date = datetime.date.fromisoformat(calibration.date)
     except ValueError:
@@ -89,12 +93,35 @@ def _provenance(calibration: GpuCalibration, today: datetime.date) -> Iterator[s
         steps = calibration.steps[mode]
         if dict(steps.dimensions) != dict(calibration.dimensions):
             yield f"steps {mode}: of another model than the curves ({steps.model})"
+        elif steps.model != calibration.model:
+            yield f"steps {mode}: of {steps.model}, the curves of {calibration.model}"
         if steps.device != calibration.device:
             yield f"steps {mode}: of {steps.device}, the curves of {calibration.device}"
         if not steps.num_steps:
             yield f"steps {mode}: none; at least 1 is needed"
         elif not all(np.isfinite(s).all() and (s >= 0).all() for s in steps.seconds.values()):
             yield f"steps {mode}: seconds that are negative or not finite"
+
+
+def _preset(calibration: GpuCalibration) -> Iterator[str]:
+    """A model by the name of a preset has its shape; any number format will do."""
+    preset = PRESETS.get(calibration.model)
+    if preset is None:
+        return
+    wanted = dimensions_of(preset) | {"dtype": calibration.dimensions["dtype"]}
+    others = [
+        f"{name} {calibration.dimensions[name]} (of that model {value})"
+        for name, value in wanted.items()
+        if calibration.dimensions[name] != value
+    ]
+    measured = None if calibration.experts is None else calibration.experts.spec
+    if measured != preset.experts:
+        others.append("other experts")
+    if others:
+        yield (
+            f"model: {calibration.model!r}, but {', '.join(others)}; allowed: the name of the "
+            "model that was measured"
+        )
 
 
 def _ceilings(calibration: GpuCalibration, sheet: Hardware) -> Iterator[str]:

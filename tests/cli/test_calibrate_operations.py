@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,66 @@ def test_what_is_no_profile_is_one_line(
     assert str(path) in err[0]
     for part in named:
         assert part in err[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda v: v.update(model="sdar-4b"),
+            [
+                "steps eager: of sdar-8b, the curves of sdar-4b",
+                "steps graph: of sdar-8b, the curves of sdar-4b",
+                "model: 'sdar-4b', but hidden_size 4096 (of that model 2560), intermediate_size "
+                "12288 (of that model 9728); allowed: the name of the model that was measured",
+            ],
+        ),
+        (
+            lambda v: v["curves"].update(route=v["curves"]["qkv"], speed=3),
+            ["curves route, speed: not known; allowed: those of sdar-8b: qkv, o, "],
+        ),
+        (
+            lambda v: v["steps"].update(lazy=v["steps"]["eager"]),
+            ["steps lazy: not known; allowed: eager, graph"],
+        ),
+        (
+            lambda v: v["settings"].update(page_size="abc"),
+            ["settings page_size: 'abc'; allowed: a whole number from 1 to 9999"],
+        ),
+        (lambda v: v["settings"].update(page_size=16), []),
+    ],
+)
+def test_what_a_profile_says_of_itself_is_checked(
+    profile: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[dict[str, Any]], object],
+    said: list[str],
+) -> None:
+    value = json.loads(profile.read_text())
+    change(value)
+    profile.write_text(json.dumps(value))
+    code, _, err = check(profile, capsys)
+    assert code == (2 if said else 0)
+    assert len(err) == len(said)
+    for line, part in zip(err, said, strict=True):
+        assert line.startswith(f"focus-bench: --check {profile}: {part}")
+
+
+def test_other_versions_and_keys_that_come_twice_are_named(
+    profile: Path, capsys: pytest.CaptureFixture[str], samples: CalibrationSamples
+) -> None:
+    text = profile.read_text()
+    profile.write_text(text.replace('"schema_version": 2,', '"schema_version": 2.0,', 1))
+    code, _, err = check(profile, capsys)
+    assert (code, len(err)) == (2, 1)
+    assert "schema_version: 2.0 is not usable; allowed: 2 " in err[0]
+    profile.write_text(text.replace('"model":', '"model": "other", "model":', 1))
+    line = f"focus-bench: --check {profile}: key 'model': 2 times in one object; allowed: once"
+    assert check(profile, capsys) == (2, "", [line])
+    fit_profile(samples, name="mine").save(profile)
+    twice = profile.read_text().replace('"name":', '"name": "other", "name":', 1)
+    profile.write_text(twice)
+    assert line.replace("'model'", "'name'") in check(profile, capsys)[2]
 
 
 def test_profiles_of_a_cpu_are_checked_too(
