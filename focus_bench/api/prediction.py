@@ -154,9 +154,18 @@ class Target:
         device = {f"{FOR}{name}": value for name, value in self.device_facts.items()}
         return dataclasses.replace(
             record,
-            notes=(*record.notes, *filter(None, (self.caveat,))),
+            notes=(*record.notes, *filter(None, (self.caveat, self._page_caveat(point, spec)))),
             settings={**record.settings, **device, COSTS_OF: self.costs},
         )
+
+    def _page_caveat(self, point: PointConfig, spec: ModelSpec) -> str:
+        """What stands beside a prediction for pages of another size than were measured."""
+        if self.operations is None or not self.operations.calibration.covers(spec):
+            return ""
+        measured = self.operations.calibration.settings.get("page_size")
+        if measured in (None, "", str(point.scheduler.page_size)):
+            return ""
+        return f"measured with --page-size {measured}, not {point.scheduler.page_size}"
 
     def cost_model(
         self, point: PointConfig, workload: Workload, spec: ModelSpec, num_pages: int

@@ -66,7 +66,7 @@ def passed_over(path: Path, calibration: GpuCalibration | None = None) -> list[s
     """What reading a profile passes over, one line each: keys that an object has twice and, of a
     GPU's (`calibration`, as it was read), names that such a profile has not.
     """
-    problems = []
+    problems: list[str] = []
 
     def as_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
         counts = Counter(key for key, _ in pairs)

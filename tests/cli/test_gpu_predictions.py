@@ -331,3 +331,28 @@ def test_resume_predicts_anew_from_a_profile_that_was_measured_anew(
         assert all(new < old for new, old in zip(after, before, strict=True))
         save_gpu_calibration(calibration, file)
         assert resumed()[1] == before
+
+
+def test_pages_of_another_size_than_measured_are_named(
+    tmp_path: Path, calibration: GpuCalibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "ours.json"
+    save_gpu_calibration(calibration, file)
+    flags = ["simulate", "--model", "sdar-8b", "--dataset", "synthetic", "--num-prompts", "2"]
+    flags += ["--max-new-tokens", "8", "--batch-size", "2", "--policy", "baseline"]
+    line = "measured with --page-size 64, not 16"
+    for flag in ("--profile", "--gpu"):
+        for size, is_named in (("16", True), ("64", False)):
+            folder = tmp_path / f"{flag}-{size}"
+            command = [*flags, flag, str(file), "--page-size", size, "--output-dir", str(folder)]
+            assert main(command) == 0
+            assert (line in " ".join(capsys.readouterr().out.split())) == is_named
+            assert (line in load_folder(folder).results[0].notes) == is_named
+    # A data sheet's roofline, for a model of another kind, was measured with none.
+    target = target_of_file(file)
+    few = SchedulerConfig(batch_size=4, page_size=16)
+    experts = make_point(
+        scheduler=few, engine=EngineConfig(model="llada2-mini", load_format="dummy")
+    )
+    assert line in target.predict(make_point(scheduler=few), make_workload(2)).notes
+    assert line not in target.predict(experts, make_workload(2)).notes
