@@ -46,7 +46,7 @@ def roofline_label(hardware: Hardware) -> str:
 
 def arithmetic_caveat(spec: ModelSpec) -> str:
     """What stands behind a label where numbers are wider than those of the peak rates."""
-    return "; float32 products at 16-bit rates, far too fast" if spec.dtype == "float32" else ""
+    return "; float32 products at 16-bit rates (too fast)" if spec.dtype == "float32" else ""
 
 
 @dataclass(frozen=True, kw_only=True)
