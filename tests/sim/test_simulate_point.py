@@ -140,7 +140,8 @@ def test_notes_name_all_that_a_prediction_rests_on() -> None:
     notes = simulate(make_point(), synthetic, cost_model=model).notes
     point = make_point()
     assert notes == (
-        "uncalibrated datasheet roofline (NVIDIA H200 SXM); float32 products at 16-bit rates (too fast)",
+        "uncalibrated datasheet roofline (NVIDIA H200 SXM)"
+        "; float32 products at 16-bit rates (too fast)",
         f"synthetic acceptance ({point.acceptance.label})",
         f"synthetic importance ({point.importance.label})",
         f"synthetic data ({workload.provenance.dataset})",
