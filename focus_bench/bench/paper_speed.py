@@ -222,6 +222,10 @@ def gap_reasons(part: str, setup: PaperSetup, *, is_calibrated: bool) -> tuple[s
             "and without paging; its host time, its kernels, padding and what requests of a batch "
             "wait for each other are not, and no acceptance of its model is known: SDAR's is drawn"
         )
+    if setup.num_prompts < max(SPANS[part].batches):
+        reasons.append(
+            f"gap, requests: {setup.num_prompts} never fill a larger batch; the paper serves 5,000"
+        )
     if part == "table5":
         return tuple(reasons)
     lengths = "the data set's replies" if setup.tokenizer else "ShareGPT's replies, at random"

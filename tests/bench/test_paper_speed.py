@@ -150,6 +150,9 @@ def test_what_is_refused(setup: dict[str, object], words: str) -> None:
 
 def test_reasons_name_the_devices_only_where_it_is_not_calibrated() -> None:
     assert len(gap_reasons("table5", SETUP, is_calibrated=False)) == 1
+    few = dataclasses.replace(SETUP, num_prompts=255)
+    assert "255 never fill a larger batch" in " ".join(gap_reasons("fig6", few, is_calibrated=True))
+    assert "never fill" not in " ".join(gap_reasons("table7", few, is_calibrated=True))
     assert "roofline" in " ".join(gap_reasons("fig6", SETUP, is_calibrated=False))
     assert "roofline" not in " ".join(gap_reasons("fig6", SETUP, is_calibrated=True))
 
