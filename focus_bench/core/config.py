@@ -293,7 +293,7 @@ class WorkloadConfig:
     def __post_init__(self) -> None:
         check_range("--num-prompts", self.num_prompts, low=1, high=MAX_NUM_PROMPTS)
         check_range("--max-new-tokens", self.max_new_tokens, low=1)
-        check_range("--request-rate", self.request_rate, low=0.0, low_open=True)
+        check_range("--request-rate", self.request_rate, low=1e-6)
         check_range("--burstiness", self.burstiness, low=1e-3, high=1e6)
         if self.max_concurrency is not None:
             check_range("--max-concurrency", self.max_concurrency, low=1)
