@@ -9,7 +9,6 @@ from focus_bench.bench.defaults import default_tokenizer
 from focus_bench.core.config import PointConfig
 from focus_bench.core.errors import UsageError
 from focus_bench.core.model_folder import resolve_model
-from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.workload import Workload
 from focus_bench.workloads.loader import load_workload
 from focus_bench.workloads.tokenizers import Tokenizer, load_tokenizer
@@ -41,7 +40,6 @@ class WorkloadCache:
             spec.max_position_embeddings,
         )
         if key not in self._loaded:
-            _check_input_len(point, spec)
             if tokenizer.size > spec.vocab_size:
                 raise UsageError(
                     "--tokenizer",
@@ -56,19 +54,3 @@ class WorkloadCache:
                 max_positions=spec.max_position_embeddings,
             )
         return self._loaded[key]
-
-
-def _check_input_len(point: PointConfig, spec: ModelSpec) -> None:
-    """Raise UsageError where no output fits beside random prompts, before any of them is made."""
-    if point.workload.dataset != "random":
-        return
-    block_length = point.decode.block_length
-    longest = spec.max_position_embeddings // block_length * block_length - 1
-    input_len = point.workload.random_input_len
-    if input_len > longest:
-        raise UsageError(
-            "--random-input-len",
-            input_len,
-            f"1 to {longest}, with one output token in the {spec.max_position_embeddings} "
-            f"positions of {spec.name}",
-        )

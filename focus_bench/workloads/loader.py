@@ -12,7 +12,7 @@ from itertools import cycle, islice
 import numpy as np
 
 from focus_bench.core.config import WorkloadConfig
-from focus_bench.core.errors import UsageError, check_choice
+from focus_bench.core.errors import UsageError, check_choice, check_range
 from focus_bench.core.rng import generator
 from focus_bench.core.workload import Provenance, RequestSpec, TokenArray, Workload
 from focus_bench.workloads.arrivals import arrival_times
@@ -87,8 +87,12 @@ class _Limits:
 
     def room_beside(self, prompt: _Prompt) -> int:
         """Output tokens that fit beside the prompt into whole blocks; below 1: none."""
-        whole = self.max_positions // self.block_length * self.block_length
-        return whole - len(prompt.ids)
+        return self.whole_positions - len(prompt.ids)
+
+    @property
+    def whole_positions(self) -> int:
+        """Positions of the model in whole blocks."""
+        return self.max_positions // self.block_length * self.block_length
 
 
 def load_workload(
@@ -124,6 +128,9 @@ def load_workload(
         max_positions=max_positions,
         max_new_tokens=config.max_new_tokens,
     )
+    if config.dataset == "random":  # before any prompt is made
+        most = limits.whole_positions - 1
+        check_range("--random-input-len", config.random_input_len, low=1, high=most)
     if config.dataset in FORMATS:
         prompts, provenance = _from_files(config, limits, seed)
     else:

@@ -224,7 +224,7 @@ def test_random_lengths() -> None:
     default = load(dataset="random", num_prompts=1, max_new_tokens=9)
     assert default.requests[0].num_prompt_tokens == 1024
     assert default.requests[0].reply_tokens == 9
-    with pytest.raises(UsageError, match=r"random has none .* 100 prompt too long"):
+    with pytest.raises(UsageError, match=r"--random-input-len: 5000 .*<= 4095"):
         load(dataset="random", num_prompts=2, random_input_len=5000)
 
 
