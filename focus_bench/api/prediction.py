@@ -184,6 +184,7 @@ class Target:
                 max_rows=min(point.scheduler.batch_size, num_pages),
                 block_length=point.decode.block_length,
                 cuda_graphs=point.engine.cuda_graphs,
+                experts=spec.experts is not None,
             )
             return self.operations.model(spec, capacity, hardware=self.hardware)
         if self.hardware is None:

@@ -62,8 +62,8 @@ class DeviceFlags(ModelFlags):
         str,
         flag(
             MODEL,
-            "Whether a GPU replays captured CUDA graphs: auto (steps of up to 1,024 tokens), on "
-            "or off.",
+            "Whether a GPU replays captured CUDA graphs: auto (steps of up to 1,024 tokens, of any "
+            "size for models with experts), on or off.",
         ),
     ] = "auto"
     threads: A[

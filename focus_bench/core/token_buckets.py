@@ -8,15 +8,17 @@ The engine captures and pads by this rule, the simulator costs by it. Knows no d
 # to 512 computes two thirds more rows. ADR 0009.)
 _STEPS = ((1024, 64), (None, 256))
 
-# "auto" replays graphs up to this many tokens. On an H200 with SDAR-8B, FOCUS at batch 32 (310 kept
-# tokens) takes 11.0 ms a step with graphs and 20.0 without; the baseline there (1,024 tokens) 26.1
-# and 26.5. Larger graphs gain in the first layers and lose by padding the others (ADR 0009).
+# "auto" replays graphs of dense models up to this many tokens. On an H200 with SDAR-8B, FOCUS at
+# batch 32 (310 kept tokens) takes 11.0 ms a step with graphs and 20.0 without; the baseline there
+# (1,024 tokens) 26.1 and 26.5. Larger graphs gain in the first layers and lose by padding the
+# others (ADR 0009). Models with experts, which read few weights a token and launch more kernels,
+# have graphs of every size (ADR 0016).
 MAX_GRAPH_TOKENS = 1024
-
-
-# More chunks of prompts than these, or more tokens than MAX_GRAPH_TOKENS, are prefilled kernel by
-# kernel: on an H200 the host launches SDAR-8B's layers in 11 to 24 ms; 1,000 tokens take that too.
-MAX_GRAPH_CHUNKS = 4
+# More tokens than these are prefilled kernel by kernel: on an H200 the host launches SDAR-8B's
+# layers in 11 to 24 ms, and 1,000 tokens take that too; LLaDA2.0-mini's in 14 to 40 ms.
+_PREFILL_TOKENS = {"dense": MAX_GRAPH_TOKENS, "experts": 4096}
+# So are more chunks of prompts.
+MAX_GRAPH_CHUNKS = 16
 
 
 def token_bucket(num_tokens: int) -> int:
@@ -35,17 +37,21 @@ def buckets_up_to(max_tokens: int) -> list[int]:
     return buckets
 
 
-def captured_buckets(cuda_graphs: str, capacity: int) -> tuple[int, ...]:
+def captured_buckets(cuda_graphs: str, capacity: int, *, experts: bool) -> tuple[int, ...]:
     """The buckets that have graphs, ascending, of steps of at most `capacity` tokens.
 
-    `cuda_graphs` as in EngineConfig. The largest may exceed the capacity: it holds the step of all
-    tokens. Steps of more tokens than it holds run eagerly, for the very tokens.
+    `cuda_graphs` as in EngineConfig; `experts`: of a model that has them. The largest may exceed
+    the capacity: it holds the step of all tokens. Steps of more tokens than it holds run eagerly,
+    for the very tokens.
     """
-    limit = {"off": 0, "on": capacity, "auto": min(capacity, MAX_GRAPH_TOKENS)}[cuda_graphs]
+    auto = capacity if experts else min(capacity, MAX_GRAPH_TOKENS)
+    limit = {"off": 0, "on": capacity, "auto": auto}[cuda_graphs]
     return tuple(buckets_up_to(limit)) if limit else ()
 
 
-def prefill_buckets(cuda_graphs: str, block_length: int) -> tuple[int, ...]:
+def prefill_buckets(cuda_graphs: str, block_length: int, *, experts: bool) -> tuple[int, ...]:
     """The buckets of prefilled tokens that have graphs, ascending; chunks are whole blocks."""
-    captured = captured_buckets("off" if cuda_graphs == "off" else "on", MAX_GRAPH_TOKENS)
+    if cuda_graphs == "off":
+        return ()
+    captured = buckets_up_to(_PREFILL_TOKENS["experts" if experts else "dense"])
     return tuple(bucket for bucket in captured if bucket >= block_length)

@@ -41,9 +41,13 @@ _ATTENTION_LAYERS = 2
 _MEMORY_SHARE = 0.8
 _GRAPHS_OF_MODE = {"eager": "off", "graph": "auto"}
 _POLICIES = ("baseline", "delayed-cache-neighbor", "focus")
-# Steps of wide batches take long and differ less; with graphs only FOCUS's have few enough rows.
+# Steps of wide batches take long and differ less. Of dense models only FOCUS's have few enough rows
+# for graphs; of models with experts nothing is launched kernel by kernel unless it is asked for.
 _WIDE = 128
-_WIDE_POLICIES = {"eager": ("baseline", "focus"), "graph": ("focus",)}
+_WIDE_POLICIES = {
+    "dense": {"eager": ("baseline", "focus"), "graph": ("focus",)},
+    "experts": {"eager": ("focus",), "graph": ("baseline", "focus")},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +205,7 @@ def _ceilings(model: BlockDiffusionModel, timer: OpTimer, scale: Scale) -> dict[
 
 def _steps(model: BlockDiffusionModel, mode: str, scale: Scale, seed: int) -> CalibrationSamples:
     """Steps of short runs at every batch, each measured once."""
+    wide = _WIDE_POLICIES["dense" if model.spec.experts is None else "experts"][mode]
     runs = [
         ShortRun(
             policy=policy,
@@ -210,7 +215,7 @@ def _steps(model: BlockDiffusionModel, mode: str, scale: Scale, seed: int) -> Ca
             cuda_graphs=_GRAPHS_OF_MODE[mode],
         )
         for batch in scale.batches
-        for policy in (_POLICIES if batch < _WIDE else _WIDE_POLICIES[mode])
+        for policy in (_POLICIES if batch < _WIDE else wide)
     ]
     return measure(model, seconds=0.0, seed=seed, runs=runs)
 

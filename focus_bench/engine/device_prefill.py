@@ -41,7 +41,9 @@ class DevicePrefill:
         self._stack = stack
         self._cache = cache
         self._block_length = block_length
-        self._buckets = prefill_buckets(cuda_graphs, block_length)
+        self._buckets = prefill_buckets(
+            cuda_graphs, block_length, experts=model.spec.experts is not None
+        )
         self._graphs: StageGraphs[None] = StageGraphs(None)
         self._inputs = _Inputs(0, 0, self._device)
 

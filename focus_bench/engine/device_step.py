@@ -69,7 +69,7 @@ class DeviceStep:
         self._block_length = rules.decode.block_length
         self._max_rows = max_rows
         capacity = max_rows * self._block_length
-        self._buckets = captured_buckets(cuda_graphs, capacity)
+        self._buckets = captured_buckets(cuda_graphs, capacity, experts=spec.experts is not None)
         policy = get_policy(rules.decode.policy)
         self._may_evict = policy.eviction is not EvictionKind.NONE or policy.adaptive
         self._head = DeviceHead(model, self._stack, sampling, max_rows=capacity)

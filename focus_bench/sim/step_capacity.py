@@ -15,17 +15,19 @@ from focus_bench.core.token_buckets import (
 @dataclass(frozen=True, kw_only=True)
 class StepCapacity:
     """What a run's buffers are made for: `max_rows` sequences of a step; and which graphs there are
-    (`cuda_graphs` as in EngineConfig).
+    (`cuda_graphs` as in EngineConfig, `experts`: of a model that has them).
     """
 
     max_rows: int
     block_length: int
     cuda_graphs: str = "auto"
+    experts: bool = False
 
     @cached_property
     def buckets(self) -> frozenset[int]:
         """Buckets with graphs."""
-        return frozenset(captured_buckets(self.cuda_graphs, self.max_rows * self.block_length))
+        capacity = self.max_rows * self.block_length
+        return frozenset(captured_buckets(self.cuda_graphs, capacity, experts=self.experts))
 
     def prefill_bucket(self, shape: PrefillShape) -> int | None:
         """The bucket of prefilled tokens whose graph takes the chunks; None: kernel by kernel."""
@@ -36,4 +38,5 @@ class StepCapacity:
 
     @cached_property
     def _prefill_buckets(self) -> frozenset[int]:
-        return frozenset(prefill_buckets(self.cuda_graphs, self.block_length))
+        buckets = prefill_buckets(self.cuda_graphs, self.block_length, experts=self.experts)
+        return frozenset(buckets)

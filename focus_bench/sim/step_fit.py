@@ -14,7 +14,6 @@ from focus_bench.core.calibration import COUNT_NAMES, TIMED_PARTS
 from focus_bench.core.costs import StepShape
 from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import BLOCK_LENGTH, GpuCalibration
-from focus_bench.core.token_buckets import MAX_GRAPH_TOKENS
 from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
 from focus_bench.sim.curve_model import CurveModel
 from focus_bench.sim.step_capacity import StepCapacity
@@ -50,7 +49,7 @@ _CURVES_OF_PART = {
 _WHOLE = 0.8
 # Steps of a mode that are compared with the curves; of these every fourth tells the tile.
 MAX_STEPS, _TILE_STRIDE = 400, 4
-_ALL_GRAPHS = 4096  # rows of a run that has graphs of every size that "auto" captures
+_ALL_GRAPHS = 8192  # tokens of a step of a run that has graphs of every size measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,9 +168,17 @@ class StepFit:
     def _is_alike(self, mode: str, shape: StepShape) -> bool:
         if not self.has_graphs:
             return mode == "eager"
+        largest = max(self._capacity("graph").buckets)
         return mode == "graph" or any(
-            min(forward.fed.sum(), forward.kept.sum()) > MAX_GRAPH_TOKENS
-            for forward in shape.forwards
+            min(forward.fed.sum(), forward.kept.sum()) > largest for forward in shape.forwards
+        )
+
+    def _capacity(self, mode: str) -> StepCapacity:
+        return StepCapacity(
+            max_rows=_ALL_GRAPHS // BLOCK_LENGTH,
+            block_length=BLOCK_LENGTH,
+            cuda_graphs="off" if mode == "eager" else "auto",
+            experts=self.calibration.experts is not None,
         )
 
     def _predicted(self, steps: _Steps, of: FittedShape, stride: int) -> FloatArray:
@@ -182,11 +189,7 @@ class StepFit:
                 mode: CurveModel(
                     spec=_measured_spec(self.calibration),
                     calibration=self.calibration,
-                    capacity=StepCapacity(
-                        max_rows=_ALL_GRAPHS // BLOCK_LENGTH,
-                        block_length=BLOCK_LENGTH,
-                        cuda_graphs="off" if mode == "eager" else "auto",
-                    ),
+                    capacity=self._capacity(mode),
                     row_tile=of.row_tile,
                     distinct_per_block=of.distinct_per_block,
                 )

@@ -2,7 +2,12 @@
 
 import pytest
 
-from focus_bench.core.token_buckets import buckets_up_to, captured_buckets, token_bucket
+from focus_bench.core.token_buckets import (
+    buckets_up_to,
+    captured_buckets,
+    prefill_buckets,
+    token_bucket,
+)
 
 
 def test_buckets_are_powers_of_two_then_multiples() -> None:
@@ -18,12 +23,27 @@ def test_every_count_has_the_smallest_bucket_that_holds_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "capacity", "first", "last"),
-    [("on", 2048, 1, 2048), ("auto", 2048, 1, 1024), ("auto", 96, 1, 128), ("on", 300, 1, 320)],
+    ("mode", "capacity", "experts", "last"),
+    [
+        ("on", 2048, False, 2048),
+        ("auto", 2048, False, 1024),
+        ("auto", 96, False, 128),
+        ("on", 300, False, 320),
+        ("auto", 2048, True, 2048),
+        ("auto", 300, True, 320),
+    ],
 )
 def test_graphs_end_at_the_limit_or_where_they_hold_the_capacity(
-    mode: str, capacity: int, first: int, last: int
+    mode: str, capacity: int, experts: bool, last: int
 ) -> None:
-    captured = captured_buckets(mode, capacity)
-    assert (captured[0], captured[-1]) == (first, last)
-    assert captured_buckets("off", capacity) == ()
+    captured = captured_buckets(mode, capacity, experts=experts)
+    assert (captured[0], captured[-1]) == (1, last)
+    assert captured_buckets("off", capacity, experts=experts) == ()
+
+
+@pytest.mark.parametrize(("experts", "last"), [(False, 1024), (True, 4096)])
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_graphs_of_prefill_begin_at_a_block(mode: str, experts: bool, last: int) -> None:
+    captured = prefill_buckets(mode, 64, experts=experts)
+    assert (captured[0], captured[-1]) == (64, last)
+    assert prefill_buckets("off", 64, experts=experts) == ()

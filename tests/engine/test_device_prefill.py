@@ -57,7 +57,8 @@ def prefill(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """A DevicePrefill with graphs, one without, and the cache of each."""
     if not ON_GPU:
         monkeypatch.setattr(device_prefill, "StageGraphs", _Stages)
-    monkeypatch.setattr(device_prefill, "prefill_buckets", lambda *_: (8, 32))
+    monkeypatch.setattr(device_prefill, "prefill_buckets", lambda *_, **__: (8, 32))
+    monkeypatch.setattr(device_prefill, "MAX_GRAPH_CHUNKS", 4)
     tensors = dict(sdar.named_tensors(random_model(num_layers=2)))
     spec = random_model(num_layers=2).spec
     model = sdar.build(spec, lambda name: tensors[name].to(DEVICE))

@@ -32,7 +32,12 @@ from focus_bench.core.op_curves import (
     curves_of_model,
 )
 from focus_bench.core.records import StepTiming
-from focus_bench.core.token_buckets import captured_buckets, token_bucket
+from focus_bench.core.token_buckets import (
+    MAX_GRAPH_CHUNKS,
+    captured_buckets,
+    prefill_buckets,
+    token_bucket,
+)
 from focus_bench.engine.calibration_grid import PlannedPoint
 from focus_bench.sim.simulate import simulate_point
 
@@ -164,7 +169,9 @@ class AnalyticGpu:
 
     def _stage(self, tokens: int) -> tuple[int, bool]:
         bucket = token_bucket(max(1, tokens))
-        captured = captured_buckets(self.cuda_graphs, self.capacity)
+        captured = captured_buckets(
+            self.cuda_graphs, self.capacity, experts=self.spec.experts is not None
+        )
         return (bucket, True) if bucket in captured else (tokens, False)
 
     def finishes(
@@ -190,7 +197,8 @@ class AnalyticGpu:
         if prefill.num_chunks:
             tokens = float(prefill.length.sum())
             rows, graph = tokens, False
-            if prefill.num_chunks <= 4 and tokens <= 1024 and self.cuda_graphs != "off":
+            captured = prefill_buckets(self.cuda_graphs, 32, experts=self.spec.experts is not None)
+            if prefill.num_chunks <= MAX_GRAPH_CHUNKS and token_bucket(int(tokens)) in captured:
                 rows, graph = float(token_bucket(int(tokens))), True
             attention = self.attention(prefill.length, prefill.start + 0.5 * prefill.length)
             parts["prefill"] = self.op("embed_rope", rows) + layers * self.op("project", rows)

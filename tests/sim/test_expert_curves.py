@@ -56,7 +56,9 @@ def test_a_step_is_the_sum_of_its_curves(spec: ModelSpec) -> None:
     measured = calibrate(AnalyticGpu(spec=spec))
     layers = spec.num_layers
     model = CurveModel(
-        spec=spec, calibration=measured, capacity=StepCapacity(max_rows=64, block_length=32)
+        spec=spec,
+        calibration=measured,
+        capacity=StepCapacity(max_rows=64, block_length=32, experts=True),
     )
     found = model.step_timing(decode_step(9))
     first_finish = "dense_finish" if spec.num_dense_layers else "finish"
@@ -107,7 +109,7 @@ def test_the_points_that_calibrate_measures_are_enough(spec: ModelSpec) -> None:
         ("focus", 40, "auto"),
         ("baseline", 9, "off"),
     ):
-        capacity = StepCapacity(max_rows=batch, block_length=32, cuda_graphs=graphs)
+        capacity = StepCapacity(max_rows=batch, block_length=32, cuda_graphs=graphs, experts=True)
         model = CurveModel(spec=spec, calibration=measured, capacity=capacity)
         gpu.capacity, gpu.cuda_graphs = batch * 32, graphs
         shapes = shapes_of(policy, batch)
@@ -128,7 +130,10 @@ def test_whole_steps_correct_and_widen_as_those_of_a_dense_model() -> None:
             for step in run_steps(gpu, policy, batch, cuda_graphs=graphs)
         ]
         measured = with_steps(measured, mode, steps)
-    profile, capacity = GpuProfile(measured), StepCapacity(max_rows=16, block_length=32)
+    profile, capacity = (
+        GpuProfile(measured),
+        StepCapacity(max_rows=16, block_length=32, experts=True),
+    )
     fit = profile.fit(capacity)
     corrections = fit.fitted[1]
     for part in ("prefix", "suffix", "head"):
@@ -146,7 +151,7 @@ def test_whole_steps_correct_and_widen_as_those_of_a_dense_model() -> None:
 
 def test_another_load_scales_what_reading_experts_takes() -> None:
     measured = calibrate(AnalyticGpu(spec=MINI))
-    capacity = StepCapacity(max_rows=64, block_length=32)
+    capacity = StepCapacity(max_rows=64, block_length=32, experts=True)
     few = CurveModel(spec=MINI, calibration=measured, capacity=capacity, expert_load=FEW)
     own = CurveModel(spec=MINI, calibration=measured, capacity=capacity)
     skewed = AnalyticGpu(spec=MINI, load=FEW, capacity=64 * 32)
@@ -174,7 +179,7 @@ def test_another_gpu_and_more_rows_take_over_efficiencies(spec: ModelSpec) -> No
         bytes_per_s=4.2e12 * sheet.memory_bandwidth / own.memory_bandwidth,
     )
     gpu = AnalyticGpu(spec=spec, capacity=64 * 32)
-    capacity = StepCapacity(max_rows=64, block_length=32)
+    capacity = StepCapacity(max_rows=64, block_length=32, experts=True)
     there = CurveModel(spec=spec, calibration=calibrate(gpu), capacity=capacity, hardware=sheet)
     short = CurveModel(spec=spec, calibration=calibrate(gpu, most_rows=512), capacity=capacity)
     carried, beyond = [], []
@@ -193,7 +198,7 @@ def test_another_gpu_and_more_rows_take_over_efficiencies(spec: ModelSpec) -> No
 def test_another_model_with_experts_takes_over_efficiencies(name: str) -> None:
     """Of 256 experts, and of 128: whose bytes are those that evenly spread tokens read."""
     spec = PRESETS[name]
-    capacity = StepCapacity(max_rows=64, block_length=32)
+    capacity = StepCapacity(max_rows=64, block_length=32, experts=True)
     measured = calibrate(AnalyticGpu(spec=MINI))
     model = CurveModel(spec=spec, calibration=measured, capacity=capacity)
     gpu = AnalyticGpu(spec=spec, capacity=64 * 32)
@@ -213,7 +218,7 @@ def test_whole_steps_tell_how_many_tokens_of_a_block_choose_for_themselves() -> 
     steps = [step for policy, batch in runs for step in run_steps(gpu, policy, batch)]
     profile = GpuProfile(with_steps(measured, "graph", steps))
     gpu.capacity = 8 * 32
-    model = profile.model(MINI, StepCapacity(max_rows=8, block_length=32))
+    model = profile.model(MINI, StepCapacity(max_rows=8, block_length=32, experts=True))
     assert model.distinct_per_block in (3.0, 4.0)
     unrelated = CurveModel(
         spec=MINI, calibration=measured, capacity=model.capacity, row_tile=model.row_tile
