@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from calibration_fakes import FakeTimer, Kernels, Products, replace_launchers
 
+from focus_bench.core.calibration import CalibrationSamples
 from focus_bench.core.config import EngineConfig
 from focus_bench.core.curve_samples import Point
 from focus_bench.core.errors import CapacityError, UsageError
@@ -326,9 +328,48 @@ def test_time_left_is_used_and_kept(
     assert coarse
     assert rest
     assert measured(0.0) == coarse
-    assert measured(3.0) == [*coarse, *rest[:2]]
+    assert measured(6.0) == [*coarse, *rest[:2]]
     again = [(1, p.curve, p.point) for p in plan]
-    assert measured(1.0 + len(rest) + 3) == [*coarse, *rest, *again[:3]]
+    assert measured(4.0 + len(rest) + 3) == [*coarse, *rest, *again[:3]]
+
+
+@pytest.mark.parametrize(("seconds", "times_a_mode"), [(0.0, 1), (40.0, 2)])
+def test_of_steps_measured_twice_the_faster_count(
+    model: BlockDiffusionModel,
+    kernels: Kernels,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    times_a_mode: int,
+) -> None:
+    """Time is kept for a second pass, where the host was slow in other steps."""
+    clock = ticking(1.0)
+    measured: list[CalibrationSamples] = []
+    first = calibrate_gpu._steps(model, "graph", Scale(batches=(1,)), 0)
+
+    def steps(*_: Any) -> CalibrationSamples:
+        for _ in range(5):
+            clock()
+        slow = np.arange(first.num_steps) % 2 == len(measured) // len(STEP_MODES)
+        host_s = np.where(slow, 2.0, 1.0)
+        measured.append(replace(first, seconds={**first.seconds, "host": host_s}))
+        return measured[-1]
+
+    monkeypatch.setattr(calibrate_gpu, "_steps", steps)
+    calibration, _ = measure_operations(
+        model,
+        timer=FakeTimer(kernels),
+        seconds=seconds,
+        scale=replace(SCALE, batches=(1,)),
+        clock=clock,
+        only=lambda point: point.curve == "selection",
+    )
+    assert len(measured) == times_a_mode * len(STEP_MODES)
+    assert calibration.duration_s <= max(seconds, 16.0)
+    slowest = {1: 2.0, 2: 1.0}[times_a_mode]
+    for of_mode in calibration.steps.values():
+        assert of_mode.num_steps > 2
+        assert of_mode.seconds["host"].max() == slowest
+        assert of_mode.seconds["suffix"].tolist() == first.seconds["suffix"].tolist()
 
 
 def no_steps(model: BlockDiffusionModel) -> Callable[..., Any]:
