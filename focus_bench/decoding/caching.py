@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray
-from focus_bench.decoding.masks import count_true, right_neighbor
+from focus_bench.decoding.masks import all_true, count_true, right_neighbor
 from focus_bench.decoding.policies import (
     FREEZES_OF_CODE,
     NEEDS_NEIGHBOR_OF_CODE,
@@ -48,7 +48,7 @@ def plan_feed(block: BlockState, *, refresh_prompt: bool = False) -> Feed:
     sub_block = SUB_BLOCK_OF_CODE[block.policy_code]
     if sub_block.any():
         positions, decodable = _limit_to_sub_block(block, positions, decodable)
-    commit = np.asarray(block.decoded.all(axis=1))
+    commit = all_true(block.decoded)
     if refresh_prompt:
         # What no step of the block decoded was there when it began, and led it.
         num_known = (block.block_length - block.block_decoded)[:, None]

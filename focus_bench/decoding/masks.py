@@ -15,8 +15,12 @@ IntArray = npt.NDArray[np.int64]
 
 def count_true(mask: BoolArray) -> IntArray:
     """How many columns of each row are set, [n]."""
-    # As bytes, which hold counts to 64: a sum of booleans converts each of them to int64 first.
-    return np.asarray(np.einsum("ij->i", mask.view(np.uint8)), dtype=np.int64)
+    return np.asarray(np.bitwise_count(_words(mask)), dtype=np.int64)
+
+
+def all_true(mask: BoolArray) -> BoolArray:
+    """Rows of which every column is set, [n]."""
+    return np.asarray(count_true(mask) == mask.shape[1])
 
 
 def last_true(mask: BoolArray) -> IntArray:
@@ -51,6 +55,14 @@ def right_neighbor(mask: BoolArray, *, at_end: bool) -> BoolArray:
     shifted.reshape(-1)[:-1] = mask.reshape(-1)[1:]
     shifted[:, -1] = at_end
     return shifted
+
+
+def _words(mask: BoolArray) -> npt.NDArray[np.unsignedinteger]:
+    """Each row as a number of at least B bits, position p in bit p, [n]."""
+    bits = mask.shape[1]
+    if bits not in (8, 16, 32, 64):
+        return pack_masks(mask)
+    return np.packbits(mask, bitorder="little").view(f"<u{bits // 8}")
 
 
 def pack_masks(mask: BoolArray) -> npt.NDArray[np.uint64]:

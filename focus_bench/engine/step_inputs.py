@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from focus_bench.core.token_buckets import token_bucket
-from focus_bench.decoding.block_state import BoolArray, FloatArray, IntArray, row_index
+from focus_bench.decoding.block_state import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    row_index,
+    rows_of,
+)
 from focus_bench.decoding.eviction import Eviction
 from focus_bench.decoding.head_rows import head_rows
 from focus_bench.decoding.masks import count_true
@@ -150,9 +156,9 @@ class StepInputs:
         """Describe the plan's decode rows for the first layers."""
         host, block, feed = self.host, plan.block, plan.feed
         num_rows = block.num_rows
-        tables = plan.page_table[row_index(plan.rows)]
-        fed = np.flatnonzero(feed.positions)
-        num_fed = len(fed)
+        tables = rows_of(plan.page_table, row_index(plan.rows))
+        num_fed = int(feed.num_fed.sum())
+        fed = np.flatnonzero(feed.positions) if num_fed < feed.positions.size else None
         start = block.block_start.astype(np.int32)
         positions = start[:, None] + np.arange(self.block_length, dtype=np.int32)
         tokens = np.where(block.decoded, block.tokens, np.int32(mask_token_id))
@@ -162,7 +168,10 @@ class StepInputs:
             (host.positions, positions),
             (host.slots, slots),
         ):
-            of_block.reshape(-1).take(fed, out=target[:num_fed], mode="clip")  # "raise" copies
+            if fed is None:
+                target[:num_fed] = of_block.reshape(-1)
+            else:
+                of_block.reshape(-1).take(fed, out=target[:num_fed], mode="clip")  # "raise" copies
         host.slots[num_fed:] = -1
         _bounds(host.cu_fed, feed.num_fed)
         host.first_keys[:num_rows] = block.block_start + block.block_length
@@ -179,7 +188,8 @@ class StepInputs:
         part = math.gcd(self.block_length, page_size)
         first = start[:, None] + np.arange(0, self.block_length, part, dtype=np.int32)
         page = np.floor_divide(first, page_size, dtype=np.int32)
-        slots = np.take_along_axis(tables, page, axis=1) * page_size + (first - page * page_size)
+        row = np.arange(0, tables.size, tables.shape[1])
+        slots = tables.take(row[:, None] + page) * page_size + (first - page * page_size)
         of_part = slots[:, :, None] + np.arange(part, dtype=np.int32)
         return np.asarray(of_part.reshape(len(start), self.block_length))
 

@@ -5,6 +5,7 @@ depend on how many tokens arrive in one step (algorithm sections 1 and 7; paper 
 """
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -65,13 +66,9 @@ def first_end(
     *, stop_at: int | None, length_at: int | None, repetition_at: int | None
 ) -> End | None:
     """The earliest of the three output lengths; at equal lengths stop, then length, first."""
-    candidates = [
-        End(output_tokens=at, reason=reason)
-        for at, reason in (
-            (stop_at, "stop"),
-            (length_at, "length"),
-            (repetition_at, "repetition"),
-        )
-        if at is not None
-    ]
-    return min(candidates, key=lambda end: end.output_tokens, default=None)
+    named = ((stop_at, "stop"), (length_at, "length"), (repetition_at, "repetition"))
+    candidates = [(at, reason) for at, reason in named if at is not None]
+    if not candidates:
+        return None
+    output_tokens, reason = min(candidates, key=itemgetter(0))
+    return End(output_tokens=output_tokens, reason=reason)

@@ -103,10 +103,13 @@ class ServingLoop:
         self._settle_finished(end_s)
 
     def catch_up(self) -> None:
-        """Record what was committed and not yet recorded, and which requests ended."""
+        """Record what was committed and not yet recorded, and which requests ended; prepare the
+        commit of the step that runs, if any.
+        """
         for record in self._unrecorded:
             record()
         self._unrecorded.clear()
+        self.scheduler.prepare_commit()
 
     def _settle_finished(self, now_s: float) -> int:
         finished = self.scheduler.drain_finished()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from focus_bench.core.workload import TokenArray
-from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, row_index
+from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, row_index, rows_of
 from focus_bench.decoding.masks import leading_true
 from focus_bench.scheduling.ends import End, RepetitionGuard, first_end
 
@@ -75,7 +75,7 @@ class OutputScanner:
         `traced`: row -> (output tokens, reason) at which a replayed request ends.
         """
         index = row_index(rows)
-        prefix = leading_true(state.decoded[index])
+        prefix = leading_true(rows_of(state.decoded, index))
         offset = state.block_start[index] - self._prompt_tokens[index]
         before = self._visible[index].copy()
         visible = np.maximum(offset + prefix, before)

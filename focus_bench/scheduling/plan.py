@@ -121,6 +121,7 @@ class Outcome:
 class FinishedRequest:
     """A request that ended in this step, with its output (cut, as the user sees it).
 
+    `read_output`: puts the output together, which is not needed before the next step.
     `ended_at`: output tokens up to the end; one more than in the output if a stop token ended it
     and is excluded.
     """
@@ -129,11 +130,16 @@ class FinishedRequest:
     reason: str
     error: str
     num_output_tokens: int
-    output_ids: TokenArray
+    read_output: Callable[[], TokenArray]
     ended_at: int
     prompt_tokens: int
     max_new_tokens: int
     preemptions: int
+
+    @cached_property
+    def output_ids(self) -> TokenArray:
+        """The output's tokens, [num_output_tokens]."""
+        return self.read_output()
 
 
 @dataclass(frozen=True, kw_only=True)

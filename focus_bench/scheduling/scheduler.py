@@ -5,12 +5,15 @@ scores: executors turn its plans into outcomes.
 """
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from focus_bench.core.config import DecodeConfig, SchedulerConfig
 from focus_bench.core.workload import RequestSpec
-from focus_bench.decoding.block_state import BlockState, IntArray, TokenArray, row_index
+from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, TokenArray, row_index
 from focus_bench.decoding.caching import freeze, plan_feed
 from focus_bench.decoding.masks import leading_true
 from focus_bench.decoding.policies import code_at_block_start, get_policy
@@ -27,6 +30,7 @@ from focus_bench.scheduling.plan import (
 from focus_bench.scheduling.request import Phase, Request, target_tokens, why_impossible
 from focus_bench.scheduling.slots import Slots
 
+_Positions = TypeVar("_Positions", int, IntArray)
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 
@@ -78,6 +82,7 @@ class Scheduler:
         self._step = 0
         self._round_left = 0  # steps until the queue is looked at again
         self._in_flight: Plan | None = None
+        self._uncached_after: BoolArray | None = None  # the step in flight, once it is prepared
         self._abort_after_step: set[int] = set()
 
     # -- what is asked -------------------------------------------------------------------------
@@ -117,7 +122,9 @@ class Scheduler:
         self._next_order += 1
         problem = why_impossible(request, block_length, self.pool, self._max_positions)
         if problem:
-            self._report_finished(request, "error", problem, _NO_TOKENS, ended_at=0)
+            self._report_finished(
+                request, "error", problem, lambda: _NO_TOKENS, num_output_tokens=0, ended_at=0
+            )
             return
         self._slots.widen(request.max_tokens(block_length))
         self._requests[spec.request_id] = request
@@ -272,10 +279,22 @@ class Scheduler:
 
     # -- after a step --------------------------------------------------------------------------
 
+    def prepare_commit(self) -> None:
+        """Do what the plan in flight means whatever its outcome is: for the time in which a device
+        is busy with it. `commit` does the rest, or all.
+        """
+        if self._in_flight is not None and self._uncached_after is None:
+            self._uncached_after = freeze(self._in_flight.block)
+            if not self.policy.adaptive:  # which looks at the batch that the step leaves
+                self._end_prefills(self._in_flight)
+
     def commit(self, plan: Plan, outcome: Outcome) -> CommitReport:
         """Apply what a step did: tokens, freezing, ends, new blocks, finished prefills."""
         if plan is not self._in_flight:
             raise RuntimeError("only the plan in flight can be committed")
+        self.prepare_commit()
+        uncached, self._uncached_after = self._uncached_after, None
+        assert uncached is not None
         self._in_flight = None
         rows = plan.rows
         self.state.record_step(
@@ -283,7 +302,7 @@ class Scheduler:
             commit=plan.feed.commit,
             decoded_now=outcome.decoded,
             tokens=outcome.tokens,
-            uncached=freeze(plan.block),
+            uncached=uncached,
             progress=outcome.progress,
         )
         scan = self._outputs.scan(rows, self.state, outcome.ends)
@@ -305,11 +324,8 @@ class Scheduler:
             # A prompt's last block is none of the output's.
             slots = rows[closed]
             closed = closed[plan.history[closed] + self.block_length > self._outputs.starts(slots)]
-        for chunk in plan.prefill:
-            request = self._requests[chunk.request_id]
-            request.prefilled += len(chunk.token_ids)
-            if request.prefilled == request.prefill_target:
-                self._start_decoding(request)
+        if self.policy.adaptive:
+            self._end_prefills(plan)
         for request_id in self._abort_after_step & self._requests.keys():
             request = self._requests[request_id]
             self._finish(request, self._visible_tokens(request), "aborted")
@@ -321,6 +337,14 @@ class Scheduler:
         )
 
     # -- transitions of one request -------------------------------------------------------------
+
+    def _end_prefills(self, plan: Plan) -> None:
+        """The plan's prompt chunks are prefilled; requests without another one decode from now."""
+        for chunk in plan.prefill:
+            request = self._requests[chunk.request_id]
+            request.prefilled += len(chunk.token_ids)
+            if request.prefilled == request.prefill_target:
+                self._start_decoding(request)
 
     def _start_decoding(self, request: Request) -> None:
         """The request's K/V up to its current block is in the cache: it decodes from now on."""
@@ -340,7 +364,7 @@ class Scheduler:
                 block_start=start,
                 policy_code=self._code_of_new_blocks(),
                 known_tokens=request.prompt_remainder,
-                behind_end=int(self._behind_end(np.array([start]), np.array([end]))[0]),
+                behind_end=self._behind_end(start, end),
             )
         request.phase = Phase.DECODE
         request.prefilled = int(self.state.block_start[slot])
@@ -411,8 +435,8 @@ class Scheduler:
     def _finish(self, request: Request, count: int, reason: str, error: str = "") -> None:
         """End a request with its first `count` output tokens."""
         block, row = self._block_of(request)
-        current = None if block is None else block.tokens[row]
-        output = request.output_tokens(current, self._shown_tokens(count, reason))
+        current = None if block is None else block.tokens[row].copy()
+        shown = self._shown_tokens(count, reason)
         if request.phase is Phase.SWAPPED:
             self._dropped_swaps.append(request.request_id)
         if request.slot >= 0:
@@ -421,18 +445,32 @@ class Scheduler:
             self._waiting.remove(request)
         request.phase = Phase.FINISHED
         del self._requests[request.request_id]
-        self._report_finished(request, reason, error, output, ended_at=count)
+        self._report_finished(
+            request,
+            reason,
+            error,
+            partial(request.output_tokens, current, shown),
+            num_output_tokens=shown,
+            ended_at=count,
+        )
 
     def _report_finished(
-        self, request: Request, reason: str, error: str, output: TokenArray, *, ended_at: int
+        self,
+        request: Request,
+        reason: str,
+        error: str,
+        read_output: Callable[[], TokenArray],
+        *,
+        num_output_tokens: int,
+        ended_at: int,
     ) -> None:
         self._finished.append(
             FinishedRequest(
                 request_id=request.request_id,
                 reason=reason,
                 error=error,
-                num_output_tokens=len(output),
-                output_ids=output,
+                num_output_tokens=num_output_tokens,
+                read_output=read_output,
                 ended_at=ended_at,
                 prompt_tokens=request.spec.num_prompt_tokens,
                 max_new_tokens=request.spec.max_new_tokens,
@@ -449,11 +487,10 @@ class Scheduler:
             focus_min_batch=self._decode.focus_min_batch,
         )
 
-    def _behind_end(self, start: IntArray, end: IntArray) -> IntArray:
+    def _behind_end(self, start: _Positions, end: _Positions) -> _Positions:
         """Positions of blocks at `start` that lie behind outputs' `end`, where that is known."""
-        if not self._lengths_from_data:
-            return np.zeros_like(start)
-        return np.asarray(np.maximum(0, start + self.block_length - end))
+        behind = start + self.block_length - end
+        return behind * (behind > 0) * self._lengths_from_data
 
     def _shown_tokens(self, count: int, reason: str) -> int:
         """Output tokens that the user sees of an output that ended after `count`."""
