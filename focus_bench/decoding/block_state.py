@@ -146,11 +146,11 @@ class BlockState:
         )
 
     def put(self, rows: RowIndex, values: "BlockState") -> None:
-        """Write rows back (the inverse of `take`); used when a preempted request resumes."""
+        """Write rows back (the inverse of `take`)."""
         self._numbers[:, rows] = values._numbers
-        self.tokens[rows] = values.tokens
-        self.decoded[rows] = values.decoded
-        self.uncached[rows] = values.uncached
+        put_rows(self.tokens, rows, values.tokens)
+        put_rows(self.decoded, rows, values.decoded)
+        put_rows(self.uncached, rows, values.uncached)
 
     def start_request(self, row: int, request_key: int) -> None:
         """A new request takes the row; its first block starts with `start_block`."""
@@ -184,18 +184,17 @@ class BlockState:
         block_start: IntArray,
         policy_code: int,
         behind_end: IntArray,
-        carried_tokens: TokenArray | None = None,
     ) -> None:
-        """New blocks of mask tokens in the given rows [n], each at its `block_start[n]`.
-
-        `carried_tokens[n]` (handed over by the blocks before, -1 if none) fill their first position
-        as already decoded.
-        """
+        """New blocks of mask tokens in the given rows [n], each at its `block_start[n]`."""
         self._empty_blocks(rows, block_start, policy_code, behind_end)
-        if carried_tokens is not None:
-            carries = carried_tokens >= 0
-            self.tokens[rows[carries], 0] = carried_tokens[carries]
-            self.decoded[rows[carries], 0] = True
+
+    def carry_over(self, rows: IntArray, tokens: TokenArray) -> None:
+        """The new blocks of the rows [n] begin with `tokens[n]`, handed over by the blocks before
+        (-1 if none), as already decoded.
+        """
+        carries = tokens >= 0
+        self.tokens[rows[carries], 0] = tokens[carries]
+        self.decoded[rows[carries], 0] = True
 
     def _empty_blocks(
         self,
@@ -217,31 +216,26 @@ class BlockState:
         self.uncached[rows] = True
         self.tokens[rows] = 0
 
-    def record_step(
-        self,
-        rows: RowIndex,
-        *,
-        commit: BoolArray,
-        decoded_now: BoolArray,
-        tokens: TokenArray,
-        uncached: BoolArray,
-        progress: IntArray,
-    ) -> None:
-        """Apply one forward to the given rows: what it decoded, froze and processed.
-
-        `commit[n]` rows were commit passes, which count as forwards only. `tokens[n,B]` is read
-        where `decoded_now[n,B]`.
+    def record_forward(self, *, commit: BoolArray, uncached: BoolArray) -> None:
+        """One forward of every row, as far as it does not depend on what it decodes: it counts, and
+        leaves `uncached[n,B]`. `commit[n]` rows are commit passes, which count as forwards only.
         """
         step = ~commit
+        self.block_steps += step
+        self.request_steps += step
+        self.forwards += 1
+        self.uncached[:] = uncached
+
+    def record_decoded(
+        self, decoded_now: BoolArray, tokens: TokenArray, progress: IntArray, *, commit: BoolArray
+    ) -> None:
+        """What that forward decoded, `tokens[n,B]` where `decoded_now[n,B]`, and how far it came.
+
+        Commit passes decode nothing: their rows stay as they are, or as their next blocks began.
+        """
         count = count_true(decoded_now)
-        held = rows_of(self.tokens, rows)
-        np.copyto(held, tokens, where=decoded_now)
-        put_rows(self.tokens, rows, held)
-        put_rows(self.decoded, rows, rows_of(self.decoded, rows) | decoded_now)
-        put_rows(self.uncached, rows, uncached)
-        self.progress[rows] = progress
-        self.block_steps[rows] += step
-        self.request_steps[rows] += step
-        self.block_decoded[rows] += count
-        self.request_decoded[rows] += count
-        self.forwards[rows] += 1
+        self.decoded |= decoded_now
+        np.copyto(self.tokens, tokens, where=decoded_now)
+        np.copyto(self.progress, progress, where=~commit)
+        self.block_decoded += count
+        self.request_decoded += count

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from focus_bench.core.workload import TokenArray
-from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, row_index, rows_of
+from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, row_index
 from focus_bench.decoding.masks import leading_true
 from focus_bench.scheduling.ends import End, RepetitionGuard, first_end
 
@@ -68,15 +68,15 @@ class OutputScanner:
         return np.asarray(self._prompt_tokens[slots] + self._target_tokens[slots])
 
     def scan(
-        self, rows: IntArray, state: BlockState, traced: Mapping[int, tuple[int, str]]
+        self, slots: IntArray, block: BlockState, traced: Mapping[int, tuple[int, str]]
     ) -> Scan:
-        """Scan what became visible in the blocks of `rows` (slots [n], ascending).
+        """Scan what became visible in the blocks [n] of the slots [n], ascending.
 
         `traced`: row -> (output tokens, reason) at which a replayed request ends.
         """
-        index = row_index(rows)
-        prefix = leading_true(rows_of(state.decoded, index))
-        offset = state.block_start[index] - self._prompt_tokens[index]
+        index = row_index(slots)
+        prefix = leading_true(block.decoded)
+        offset = block.block_start - self._prompt_tokens[index]
         before = self._visible[index].copy()
         visible = np.maximum(offset + prefix, before)
         self._visible[index] = visible
@@ -86,10 +86,10 @@ class OutputScanner:
         stop_at: dict[int, int] = {}
         repetition_at: dict[int, int] = {}
         if len(self._stop_ids) or self._guard is not None:
-            new = _new_tokens(rows, state, before, visible, offset)
+            new = _new_tokens(block, before, visible, offset)
             stop_at = new.first(np.isin(new.tokens, self._stop_ids))
             if self._guard is not None:
-                repeats = self._guard.extend(rows[new.row], new.index, new.tokens)
+                repeats = self._guard.extend(slots[new.row], new.index, new.tokens)
                 repetition_at = new.first(repeats)
         ends: dict[int, End] = {}
         for row in sorted({*length_at, *stop_at, *repetition_at, *traced}):
@@ -107,13 +107,13 @@ class OutputScanner:
 
 
 def _new_tokens(
-    rows: IntArray, state: BlockState, before: IntArray, visible: IntArray, offset: IntArray
+    block: BlockState, before: IntArray, visible: IntArray, offset: IntArray
 ) -> _NewTokens:
     """Output tokens `before[n]` to `visible[n]` of each row, of whose blocks the first position is
     output token `offset[n]`.
     """
     count = visible - before
-    row = np.repeat(np.arange(len(rows)), count)
+    row = np.repeat(np.arange(len(count)), count)
     index = np.arange(len(row)) - np.repeat(np.cumsum(count) - count - before, count)
-    tokens = state.tokens[rows[row], index - offset[row]]
+    tokens = block.tokens[row, index - offset[row]]
     return _NewTokens(row=row, index=index, tokens=tokens)

@@ -13,7 +13,7 @@ import numpy as np
 
 from focus_bench.core.config import DecodeConfig, SchedulerConfig
 from focus_bench.core.workload import RequestSpec
-from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, TokenArray, row_index
+from focus_bench.decoding.block_state import BlockState, IntArray, TokenArray, row_index
 from focus_bench.decoding.caching import freeze, plan_feed
 from focus_bench.decoding.masks import leading_true
 from focus_bench.decoding.policies import code_at_block_start, get_policy
@@ -82,7 +82,7 @@ class Scheduler:
         self._step = 0
         self._round_left = 0  # steps until the queue is looked at again
         self._in_flight: Plan | None = None
-        self._uncached_after: BoolArray | None = None  # the step in flight, once it is prepared
+        self._after: BlockState | None = None  # the blocks in flight, once prepared for the commit
         self._abort_after_step: set[int] = set()
 
     # -- what is asked -------------------------------------------------------------------------
@@ -283,29 +283,31 @@ class Scheduler:
         """Do what the plan in flight means whatever its outcome is: for the time in which a device
         is busy with it. `commit` does the rest, or all.
         """
-        if self._in_flight is not None and self._uncached_after is None:
-            self._uncached_after = freeze(self._in_flight.block)
-            if not self.policy.adaptive:  # which looks at the batch that the step leaves
-                self._end_prefills(self._in_flight)
+        plan = self._in_flight
+        if plan is None or self._after is not None:
+            return
+        self._after = plan.block.take(slice(None))
+        self._after.record_forward(commit=plan.feed.commit, uncached=freeze(plan.block))
+        closing = np.flatnonzero(plan.feed.commit)
+        if len(closing):
+            self._close_blocks(closing, plan, self._after)
+        if not self.policy.adaptive:  # which looks at the batch that the step leaves
+            self._end_prefills(plan)
 
     def commit(self, plan: Plan, outcome: Outcome) -> CommitReport:
         """Apply what a step did: tokens, freezing, ends, new blocks, finished prefills."""
         if plan is not self._in_flight:
             raise RuntimeError("only the plan in flight can be committed")
         self.prepare_commit()
-        uncached, self._uncached_after = self._uncached_after, None
-        assert uncached is not None
+        after, self._after = self._after, None
+        assert after is not None
         self._in_flight = None
         rows = plan.rows
-        self.state.record_step(
-            row_index(rows),
-            commit=plan.feed.commit,
-            decoded_now=outcome.decoded,
-            tokens=outcome.tokens,
-            uncached=uncached,
-            progress=outcome.progress,
+        after.record_decoded(
+            outcome.decoded, outcome.tokens, outcome.progress, commit=plan.feed.commit
         )
-        scan = self._outputs.scan(rows, self.state, outcome.ends)
+        self.state.put(row_index(rows), after)
+        scan = self._outputs.scan(rows, after, outcome.ends)
         visible_now = scan.visible - scan.before
         ends = {row: end for row, end in scan.ends.items() if row not in outcome.errors}
         for row, message in outcome.errors.items():
@@ -318,11 +320,12 @@ class Scheduler:
         closes[[*ends, *outcome.errors]] = False
         closed = np.flatnonzero(closes)
         if len(closed):
-            self._close_blocks(closed, plan, outcome)
+            slots = rows[closed]
+            if self.policy.adaptive:
+                self.state.policy_code[slots] = self._code_of_new_blocks()
             if self._shifted_logits:
                 visible_now[closed] = self._scan_carried(closed, plan, outcome)
             # A prompt's last block is none of the output's.
-            slots = rows[closed]
             closed = closed[plan.history[closed] + self.block_length > self._outputs.starts(slots)]
         if self.policy.adaptive:
             self._end_prefills(plan)
@@ -376,34 +379,31 @@ class Scheduler:
             output=output,
         )
 
-    def _close_blocks(self, rows: IntArray, plan: Plan, outcome: Outcome) -> None:
-        """The commit passes of these rows of the plan are done: keep their blocks' tokens and start
-        their next blocks.
+    def _close_blocks(self, rows: IntArray, plan: Plan, after: BlockState) -> None:
+        """These rows of the plan are commit passes: keep their blocks' tokens, and start their next
+        blocks in `after`. An output that ends all the same is cut where it ended.
         """
         slots = plan.rows[rows]
-        for slot, tokens in zip(slots.tolist(), self.state.tokens[slots], strict=True):
+        for slot, tokens in zip(slots.tolist(), after.tokens[rows], strict=True):
             self._slots.at(slot).closed_blocks.append(tokens)
-        start = self.state.block_start[slots] + self.block_length
-        carried = None
-        if self._shifted_logits:
-            if outcome.carried_tokens is None:
-                raise AssertionError("a commit pass with shifted logits without the next token")
-            carried = outcome.carried_tokens[rows]
-        self.state.start_blocks(
-            slots,
+        start = after.block_start[rows] + self.block_length
+        after.start_blocks(
+            rows,
             block_start=start,
             policy_code=self._code_of_new_blocks(),
             behind_end=self._behind_end(start, self._outputs.end_positions(slots)),
-            carried_tokens=carried,
         )
 
     def _scan_carried(self, rows: IntArray, plan: Plan, outcome: Outcome) -> IntArray:
-        """Scan the tokens that these rows' new blocks begin with, which may end their outputs;
+        """Give these rows' new blocks the tokens that they begin with, which may end their outputs;
         returns how many became visible.
         """
         slots = plan.rows[rows]
+        if outcome.carried_tokens is None:
+            raise AssertionError("a commit pass with shifted logits without the next token")
+        self.state.carry_over(slots, outcome.carried_tokens[rows])
         ends = {i: outcome.ends[row] for i, row in enumerate(rows.tolist()) if row in outcome.ends}
-        scan = self._outputs.scan(slots, self.state, ends)
+        scan = self._outputs.scan(slots, self.state.take(slots), ends)
         visible_now = scan.visible - scan.before
         for row, end in scan.ends.items():
             visible_now[row] = self._shown_tokens(end.output_tokens, end.reason) - scan.before[row]

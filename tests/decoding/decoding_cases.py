@@ -161,14 +161,9 @@ def step_block(rules: StepRules, block: BlockState, confidence: np.ndarray | Non
     else:
         eviction = rules.evict(before, feed, None)
         decoded = rules.decoded(before, feed, eviction.kept, confidence)
-    block.record_step(
-        np.arange(block.num_rows),
-        commit=feed.commit,
-        decoded_now=decoded,
-        tokens=np.ones(decoded.shape, dtype=np.int32),
-        uncached=freeze(before),
-        progress=eviction.progress,
-    )
+    block.record_forward(commit=feed.commit, uncached=freeze(before))
+    tokens = np.ones(decoded.shape, dtype=np.int32)
+    block.record_decoded(decoded, tokens, eviction.progress, commit=feed.commit)
     return Step(
         block=before, feed=feed, kept=eviction.kept, progress=eviction.progress, decoded=decoded
     )

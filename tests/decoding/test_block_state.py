@@ -56,8 +56,8 @@ def test_blocks_start_in_several_rows_at_once() -> None:
         block_start=np.array([8, 12]),
         policy_code=3,
         behind_end=np.array([0, 2]),
-        carried_tokens=np.array([-1, 9], dtype=np.int32),
     )
+    state.carry_over(np.array([3, 1]), np.array([-1, 9], dtype=np.int32))
     assert state.block_start.tolist() == [1, 12, 1, 8]
     assert state.block_index.tolist() == [1, 2, 1, 2]
     assert state.behind_end.tolist() == [1, 2, 1, 0]
@@ -97,19 +97,23 @@ def test_a_recorded_step_counts_and_writes_only_what_it_decoded() -> None:
         )
     decoded_now = np.array([[False, True, False, True], [False] * 4])
     uncached = np.array([[False, True, True, True], [True, False, True, True]])
-    state.record_step(
-        np.array([2, 0]),
-        commit=np.array([False, True]),
-        decoded_now=decoded_now,
-        tokens=np.array([[91, 92, 93, 94], [95, 96, 97, 98]], dtype=np.int32),
-        uncached=uncached,
-        progress=np.array([3, 1]),
+    rows, commit = np.array([2, 0]), np.array([False, True])
+    after = state.take(rows)
+    after.record_forward(commit=commit, uncached=uncached)
+    assert after.forwards.tolist() == [1, 1]
+    assert not state.forwards.any()
+    after.record_decoded(
+        decoded_now,
+        np.array([[91, 92, 93, 94], [95, 96, 97, 98]], dtype=np.int32),
+        np.array([3, 1]),
+        commit=commit,
     )
+    state.put(rows, after)
     assert state.tokens.tolist() == [[7, 0, 0, 0], [7, 0, 0, 0], [7, 92, 0, 94]]
     assert [positions(row) for row in state.decoded] == [[0], [0], [0, 1, 3]]
     assert np.array_equal(state.uncached[[2, 0]], uncached)
     assert state.uncached[1].all()
-    assert state.progress.tolist() == [1, -1, 3]
+    assert state.progress.tolist() == [-1, -1, 3]
     # A commit pass is a forward and no decode step.
     assert state.forwards.tolist() == [1, 0, 1]
     assert state.block_steps.tolist() == state.request_steps.tolist() == [0, 0, 1]

@@ -123,6 +123,9 @@ class Harness:
             assert not self.scheduler.has_work
             return None
         self._check_plan(plan)
+        if plan.index % 2:
+            self.scheduler.prepare_commit()
+            self.scheduler.check_integrity()
         outcome = self.executor.execute(plan)
         if during is not None:
             during()

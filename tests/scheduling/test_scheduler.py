@@ -244,6 +244,21 @@ def test_abort_during_a_step_waits_for_its_commit() -> None:
     }
 
 
+def test_abort_in_the_step_that_ends_its_prefill_leaves_nothing() -> None:
+    run = harness(batch_size=1)
+    run.submit(make_request(0, 16, 8), make_request(1, 3, 8))
+
+    def abort_prepared() -> None:
+        run.scheduler.prepare_commit()
+        assert run.scheduler.abort(0)
+
+    run.step(abort_prepared)
+    assert (run.finished[0].reason, run.finished[0].num_output_tokens) == ("aborted", 0)
+    assert run.scheduler.pool.num_used == 0
+    run.run()
+    run.check_equals_alone(1)
+
+
 def test_a_request_that_ends_in_the_step_of_its_abort_ends_once_and_well() -> None:
     run = harness(policy="baseline", acceptance=ALL_AT_ONCE)
     run.submit(make_request(0, 3, 4))
@@ -304,6 +319,21 @@ def test_plans_and_commits_alternate() -> None:
     run.scheduler.commit(plan, outcome)
     with pytest.raises(RuntimeError, match="only the plan in flight"):
         run.scheduler.commit(plan, outcome)
+
+
+@pytest.mark.parametrize("policy", ["baseline", "focus", "adaptive", "fast-dllm-v2"])
+def test_steps_prepared_for_their_commits_are_the_same(policy: str) -> None:
+    def plans(prepare: bool) -> tuple[list[list[list[int]]], dict[int, list[int]]]:
+        run = harness(policy=policy, batch_size=17, num_pages=60)
+        run.submit(*(make_request(i, 3 + 5 * i % 40, 4 + 7 * i % 30) for i in range(24)))
+        steps = []
+        while plan := run.step(run.scheduler.prepare_commit if prepare else None):
+            block = plan.block
+            arrays = (plan.rows, block.block_start, block.policy_code, plan.feed.num_fed)
+            steps.append([array.tolist() for array in arrays])
+        return steps, {i: end.output_ids.tolist() for i, end in run.finished.items()}
+
+    assert plans(prepare=True) == plans(prepare=False)
 
 
 def test_an_idle_scheduler_plans_nothing() -> None:
