@@ -5,6 +5,7 @@ Knows two layouts: tokenizer.json, and Qwen2's vocab.json + merges.txt. Nothing 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tokenizers import Tokenizer as Backend
 from focus_bench.core.errors import UsageError
 from focus_bench.core.workload import TokenArray
 from focus_bench.workloads.chat_template import ChatTemplate, Turn
+from focus_bench.workloads.qwen2_bpe import Qwen2Bpe
 
 # How Qwen2 to Qwen3 cut text into words before BPE: English contractions, letters with at most one
 # other character before them, single digits, punctuation, line breaks, blanks. It is a fact of the
@@ -187,6 +189,10 @@ class HfTokenizer:
         self.size = max([self._backend.get_vocab_size(), *(i + 1 for i in added)])
         known = {self.mask_token_id, self.eos_token_id} - {None}
         self.special_token_ids = frozenset(added) | frozenset(i for i in known if i is not None)
+        own = dict(added)
+        self._qwen2: Qwen2Bpe | None = None
+        if not (folder / "tokenizer.json").is_file() and Qwen2Bpe.is_known(folder, own.values()):
+            self._qwen2 = Qwen2Bpe(folder, QWEN2_SPLIT, own)
         source = _template_source(folder, config)
         self._template = None if source is None else ChatTemplate(source, named)
 
@@ -204,12 +210,25 @@ class HfTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[TokenArray]:
         """`encode` of every text, in order."""
-        return [np.asarray(encoding.ids, dtype=np.int32) for encoding in self._encodings(texts)]
+        return [
+            np.asarray(found.ids if isinstance(found, Encoding) else found, dtype=np.int32)
+            for found in self._encodings(texts)
+        ]
 
-    def _encodings(self, texts: Sequence[str]) -> list[Encoding]:
+    def _encodings(self, texts: Sequence[str]) -> "Sequence[Encoding | TokenArray]":
+        """The ids of every text, in one of two forms, both as long as there are ids."""
         # Half surrogates, which JSON can spell, have no UTF-8 and so no tokens.
         clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        return self._backend.encode_batch_fast(clean, add_special_tokens=False)
+        takes = [self._qwen2 is not None and self._qwen2.takes(text) for text in clean]
+        fast = None
+        if self._qwen2 is not None:
+            fast = self._qwen2.encode_batch(list(compress(clean, takes)))
+        if fast is None:
+            takes, fast = [False] * len(clean), []
+        others = [text for text, taken in zip(clean, takes, strict=True) if not taken]
+        slow = self._backend.encode_batch_fast(others, add_special_tokens=False)
+        of_fast, of_slow = iter(fast), iter(slow)
+        return [next(of_fast) if taken else next(of_slow) for taken in takes]
 
     def count_tokens(self, texts: Sequence[str], at_most: int) -> list[int]:
         """How many tokens each text has, counted to `at_most`; only as much of a text is encoded

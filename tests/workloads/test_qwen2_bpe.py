@@ -1,0 +1,101 @@
+"""tiktoken against tokenizers on a vocabulary trained here, which is made known for the tests."""
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Backend
+
+from focus_bench.workloads import qwen2_bpe
+from focus_bench.workloads.hf_tokenizer import QWEN2_SPLIT, HfTokenizer
+from focus_bench.workloads.qwen2_bpe import Qwen2Bpe
+
+SENTENCES = [
+    "The quick brown fox doesn't jump; it's 1234 days late.",
+    "def f(x):\n    return x + 1  # comment\n\n\n\treturn",
+    "Съешь же ещё этих мягких французских булок",
+    "敏捷的棕色狐狸跳过了懒狗 a\u0301 \u0438\u0306",
+]
+ADDED = '{"<|im_start|>": 700, "<|MASK|>": 701}'
+pieces = st.sampled_from([*SENTENCES, "<|im_start|>", "<|MASK|>", "<|", "e\u0301", "\u0338", " \n"])
+texts = st.lists(st.one_of(st.text(max_size=12), pieces), max_size=6).map("".join)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("qwen2")
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(SENTENCES * 4, trainer)
+    backend.model.save(str(path))
+    (path / "added_tokens.json").write_text(ADDED, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def both(folder: Path) -> tuple[HfTokenizer, HfTokenizer]:
+    """With tiktoken, and without it."""
+    slow = HfTokenizer(folder)
+    data = (folder / "vocab.json").read_bytes() + (folder / "merges.txt").read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(qwen2_bpe, "QWEN2_FILES", hashlib.sha256(data).hexdigest())
+        fast = HfTokenizer(folder)
+    assert fast._qwen2 is not None
+    assert slow._qwen2 is None
+    return fast, slow
+
+
+@settings(max_examples=200, deadline=None)
+@given(batch=st.lists(texts, max_size=8), at_most=st.integers(1, 20))
+def test_ids_and_counts_are_those_of_tokenizers(
+    both: tuple[HfTokenizer, HfTokenizer], batch: list[str], at_most: int
+) -> None:
+    fast, slow = ([ids.tolist() for ids in of.encode_batch(batch)] for of in both)
+    assert fast == slow
+    assert both[0].count_tokens(batch, at_most) == both[1].count_tokens(batch, at_most)
+
+
+@pytest.mark.parametrize("text", ["e\u0301", "<|im_start|>\u0338", f"a{qwen2_bpe._SEPARATOR}b"])
+def test_what_tiktoken_does_not_know_goes_to_tokenizers(
+    both: tuple[HfTokenizer, HfTokenizer], text: str
+) -> None:
+    fast, slow = both
+    assert fast._qwen2 is not None
+    assert not fast._qwen2.takes(text)
+    batch = ["a", text, "b"]
+    expected = [ids.tolist() for ids in slow.encode_batch(batch)]
+    assert [ids.tolist() for ids in fast.encode_batch(batch)] == expected
+
+
+def test_a_run_that_tiktoken_cannot_cut(both: tuple[HfTokenizer, HfTokenizer]) -> None:
+    fast, slow = both
+    assert fast._qwen2 is not None
+    batch = ["a", " " * 1_000_000 + "x"]
+    assert fast._qwen2.encode_batch(batch) is None
+    expected = [ids.tolist() for ids in slow.encode_batch(batch)]
+    assert [ids.tolist() for ids in fast.encode_batch(batch)] == expected
+
+
+def test_other_files_and_added_tokens_with_rules_are_not_known(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not Qwen2Bpe.is_known(folder, [])
+    assert not Qwen2Bpe.is_known(folder / "nowhere", [])
+    data = (folder / "vocab.json").read_bytes() + (folder / "merges.txt").read_bytes()
+    monkeypatch.setattr(qwen2_bpe, "QWEN2_FILES", hashlib.sha256(data).hexdigest())
+    assert Qwen2Bpe.is_known(folder, [AddedToken("<a>")])
+    for odd in (AddedToken("<a>", lstrip=True), AddedToken("<a>", rstrip=True), AddedToken("a")):
+        assert not Qwen2Bpe.is_known(folder, [odd])
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not Qwen2Bpe.is_known(folder, [AddedToken("<a>")])
+
+
+def test_no_texts(folder: Path) -> None:
+    assert Qwen2Bpe(folder, QWEN2_SPLIT, {}).encode_batch([]) == []
