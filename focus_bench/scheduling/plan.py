@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from focus_bench.core.records import StepTiming
 from focus_bench.decoding.block_state import BlockState, BoolArray, IntArray, TokenArray
-from focus_bench.decoding.caching import Feed
+from focus_bench.decoding.caching import Feed, plan_feed
 from focus_bench.decoding.masks import count_true
 
 
@@ -38,10 +38,10 @@ class Plan:
     """One step, in this order: swap out, swap in, prefill chunks, one forward of the decode rows.
 
     `rows[n]`: slots of the decode rows, ascending; `request_ids[n]`; `block`: their block state as
-    the step begins (a copy); `feed`: what they feed. `page_table[slots, pages]` int32: row `slot`
-    lists the request's pages in token order (read the entries that its length needs).
-    `dropped_swaps`: requests whose host copies are no longer needed. `shifted_logits`: the logits
-    of row i decode position i + 1 (Fast-dLLM v2). `history[n]`: tokens before the block.
+    the step begins (a copy). `refresh_prompt`: as in DecodeConfig. `page_table[slots, pages]`
+    int32: row `slot` lists the request's pages in token order (read the entries that its length
+    needs). `dropped_swaps`: requests whose host copies are no longer needed. `shifted_logits`: the
+    logits of row i decode position i + 1 (Fast-dLLM v2). `history[n]`: tokens before the block.
     `preemptions`: requests that lost slot and pages for this step, those to recompute included.
     """
 
@@ -53,12 +53,17 @@ class Plan:
     rows: IntArray
     request_ids: IntArray
     block: BlockState
-    feed: Feed
+    refresh_prompt: bool
     page_table: npt.NDArray[np.int32]
     shifted_logits: bool
     num_waiting: int
     pages_used: int
     preemptions: int
+
+    @cached_property
+    def feed(self) -> Feed:
+        """What the decode rows feed: not asked for before prefill is under way."""
+        return plan_feed(self.block, refresh_prompt=self.refresh_prompt)
 
     @property
     def history(self) -> IntArray:

@@ -14,7 +14,7 @@ import numpy as np
 from focus_bench.core.config import DecodeConfig, SchedulerConfig
 from focus_bench.core.workload import RequestSpec
 from focus_bench.decoding.block_state import BlockState, IntArray, TokenArray, row_index
-from focus_bench.decoding.caching import freeze, plan_feed
+from focus_bench.decoding.caching import freeze
 from focus_bench.decoding.masks import leading_true
 from focus_bench.decoding.policies import code_at_block_start, get_policy
 from focus_bench.scheduling.outputs import OutputScanner
@@ -181,7 +181,7 @@ class Scheduler:
             rows=rows,
             request_ids=block.request_key,
             block=block,
-            feed=plan_feed(block, refresh_prompt=self._decode.refresh_prompt),
+            refresh_prompt=self._decode.refresh_prompt,
             page_table=self._slots.page_table,
             shifted_logits=self._shifted_logits,
             num_waiting=self.num_waiting,
