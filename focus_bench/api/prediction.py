@@ -116,6 +116,17 @@ class Target:
         kind = CPU if on_cpu else "cuda"
         return spec_on_device(resolve_model(point.engine), kind, dtype=point.engine.dtype)
 
+    def get_ready(self, point: PointConfig) -> None:
+        """Do what predictions of such points need beside their requests: load what simulates, and
+        fit the measured costs. Every prediction does what is left of that.
+        """
+        import focus_bench.sim.prediction  # noqa: F401
+
+        if self.operations is not None:
+            spec = self.spec_of(point)
+            if self.operations.calibration.covers(spec):
+                self._model_of_operations(point, spec, point.scheduler.batch_size)
+
     def predict(
         self,
         point: PointConfig,
@@ -175,18 +186,11 @@ class Target:
         """
         from focus_bench.sim.calibration import ProfileModel
         from focus_bench.sim.roofline import RooflineModel
-        from focus_bench.sim.step_capacity import StepCapacity
 
         if self.profile is not None:
             return ProfileModel(spec=spec, profile=self.profile)
         if self.operations is not None and self.operations.calibration.covers(spec):
-            capacity = StepCapacity(
-                max_rows=min(point.scheduler.batch_size, num_pages),
-                block_length=point.decode.block_length,
-                cuda_graphs=point.engine.cuda_graphs,
-                experts=spec.experts is not None,
-            )
-            return self.operations.model(spec, capacity, hardware=self.hardware)
+            return self._model_of_operations(point, spec, num_pages)
         if self.hardware is None:
             assert self.operations is not None
             of = self.operations.calibration.model
@@ -194,6 +198,20 @@ class Target:
                 "--model", spec.name, f"a model with layers as {of} has, on this profile"
             )
         return RooflineModel(spec=spec, hardware=self.hardware)
+
+    def _model_of_operations(
+        self, point: PointConfig, spec: ModelSpec, num_pages: int
+    ) -> "CostModel":
+        from focus_bench.sim.step_capacity import StepCapacity
+
+        assert self.operations is not None
+        capacity = StepCapacity(
+            max_rows=min(point.scheduler.batch_size, num_pages),
+            block_length=point.decode.block_length,
+            cuda_graphs=point.engine.cuda_graphs,
+            experts=spec.experts is not None,
+        )
+        return self.operations.model(spec, capacity, hardware=self.hardware)
 
 
 def pages_of_engine(

@@ -3,6 +3,8 @@
 Knows which tokenizer belongs to which model; reading files is workloads/'s matter.
 """
 
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from focus_bench.bench.defaults import default_tokenizer
@@ -20,6 +22,21 @@ class WorkloadCache:
 
     _tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     _loaded: dict[tuple[object, ...], Workload] = field(default_factory=dict)
+    _ahead: Future[None] | None = None
+
+    def load_ahead(self, points: Sequence[PointConfig]) -> None:
+        """Load the points' requests in a thread, while the caller does what needs none of them.
+
+        `of` waits for it, and raises what there is to raise.
+        """
+
+        def load() -> None:
+            for point in points:
+                self._of(point)
+
+        pool = ThreadPoolExecutor(1)
+        self._ahead = pool.submit(load)
+        pool.shutdown(wait=False)
 
     def tokenizer_of(self, point: PointConfig) -> Tokenizer:
         """The tokenizer that the point's text goes through."""
@@ -30,6 +47,11 @@ class WorkloadCache:
 
     def of(self, point: PointConfig) -> Workload:
         """The point's requests. Raises UsageError where the data cannot be had."""
+        if self._ahead is not None:
+            wait([self._ahead])
+        return self._of(point)
+
+    def _of(self, point: PointConfig) -> Workload:
         spec = resolve_model(point.engine)
         tokenizer = self.tokenizer_of(point)
         key = (

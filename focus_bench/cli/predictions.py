@@ -22,6 +22,7 @@ def prediction_campaign(
         source="predicted",
         hardware=target.name,
         run=_predict_on(target, interval=interval),
+        get_ready=lambda: target.get_ready(points[0]),
         estimate=_estimate_on(target),
         basis=target.label,
         is_current=target.made,

@@ -39,6 +39,10 @@ def command(flags: SimulateFlags) -> int:
     workloads = WorkloadCache()
     if flags.dry_run:
         return show_plan(campaigns, flags, workloads)
+    # Most of encoding text, and reading it, leaves a second processor core to the costs.
+    workloads.load_ahead(points)
+    for campaign in campaigns:
+        campaign.get_ready()
     return run_campaigns(
         campaigns,
         command="simulate",

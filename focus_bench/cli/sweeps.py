@@ -116,7 +116,8 @@ class Sink:
 class Campaign:
     """Points on one piece of hardware.
 
-    `run(point, workload, sink)` runs one, stores it and returns a line about it. `prepare` comes
+    `run(point, workload, sink)` runs one, stores it and returns a line about it. `get_ready` may be
+    called once before all points: it does what needs no requests. `prepare` comes
     before it and outside its time (loading a model, warming up). `complete` is asked instead for a
     point that is finished already: it adds what a killed run left out, or returns "". `release`
     comes after each point that was run: it gives back memory that no later point uses. `estimate`
@@ -129,6 +130,7 @@ class Campaign:
     source: str
     hardware: str
     run: Callable[[PointConfig, Workload, Sink], str]
+    get_ready: Callable[[], None] = lambda: None
     prepare: Callable[[PointConfig, Sink], None] = lambda point, sink: None
     complete: Callable[[PointConfig, Workload, Sink], str] = lambda point, workload, sink: ""
     release: Callable[[], None] = lambda: None

@@ -4,7 +4,8 @@ Knows two layouts: tokenizer.json, and Qwen2's vocab.json + merges.txt. Nothing 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -178,26 +179,38 @@ class HfTokenizer:
 
     def __init__(self, folder: Path, *, name: str = "") -> None:
         config = _read_json(folder / "tokenizer_config.json")
-        self._backend = _load_backend(folder)
-        _add(self._backend, _added_tokens(folder, config), folder)
+        self._folder, self._added = folder, _added_tokens(folder, config)
         named = _special_tokens(folder, config)
-        _mark_special(self._backend, (*named.values(), *_extra_special_tokens(config)))
+        self._special_texts = (*named.values(), *_extra_special_tokens(config))
+        self._qwen2: Qwen2Bpe | None = None
+        if Qwen2Bpe.is_known(folder, self._added, self._special_texts):
+            self._qwen2 = Qwen2Bpe(folder, QWEN2_SPLIT, self._added)
         self.name = name or str(folder)
         self.mask_token_id = self._id_of(named.get("mask_token"))
         self.eos_token_id = self._id_of(named.get("eos_token"))
-        added = self._backend.get_added_tokens_decoder()
-        self.size = max([self._backend.get_vocab_size(), *(i + 1 for i in added)])
+        added: Collection[int] = self._added
+        vocab_size = 0
+        if self._qwen2 is None:
+            added = self._backend.get_added_tokens_decoder()
+            vocab_size = self._backend.get_vocab_size()
+        self.size = max([vocab_size, *(i + 1 for i in added)])
         known = {self.mask_token_id, self.eos_token_id} - {None}
         self.special_token_ids = frozenset(added) | frozenset(i for i in known if i is not None)
-        own = dict(added)
-        self._qwen2: Qwen2Bpe | None = None
-        if not (folder / "tokenizer.json").is_file() and Qwen2Bpe.is_known(folder, own.values()):
-            self._qwen2 = Qwen2Bpe(folder, QWEN2_SPLIT, own)
         source = _template_source(folder, config)
         self._template = None if source is None else ChatTemplate(source, named)
 
+    @cached_property
+    def _backend(self) -> Backend:
+        """Made at once where it encodes, later where only what tiktoken does not take needs it."""
+        backend = _load_backend(self._folder)
+        _add(backend, self._added, self._folder)
+        _mark_special(backend, self._special_texts)
+        return backend
+
     def _id_of(self, text: str | None) -> int | None:
-        return None if text is None else self._backend.token_to_id(text)
+        if text is None or self._qwen2 is None:
+            return None if text is None else self._backend.token_to_id(text)
+        return next(i for i, token in self._added.items() if token.content == text)
 
     @property
     def has_chat_template(self) -> bool:
@@ -226,7 +239,7 @@ class HfTokenizer:
         if fast is None:
             takes, fast = [False] * len(clean), []
         others = [text for text, taken in zip(clean, takes, strict=True) if not taken]
-        slow = self._backend.encode_batch_fast(others, add_special_tokens=False)
+        slow = self._backend.encode_batch_fast(others, add_special_tokens=False) if others else []
         of_fast, of_slow = iter(fast), iter(slow)
         return [next(of_fast) if taken else next(of_slow) for taken in takes]
 

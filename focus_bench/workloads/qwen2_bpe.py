@@ -22,6 +22,7 @@ from focus_bench.core.workload import TokenArray
 # same where ids are in the order of the merges and each token comes out of its own bytes, as in a
 # vocabulary that was trained.
 QWEN2_FILES = "621938cf30f2e49377bb2c614b639af40ea569729019ea88523dd601c7c87b9d"
+QWEN2_SIZE = 151_643
 _SEPARATOR = "<|the next text begins|>"
 _BETWEEN = "\u2028"
 # Added tokens of this form cannot overlap in a text, so the order of looking for them is the same.
@@ -48,22 +49,29 @@ class Qwen2Bpe:
         )
 
     @staticmethod
-    def is_known(folder: Path, added: Iterable[AddedToken]) -> bool:
-        """Whether the folder holds this vocabulary, and no added token with rules of its own.
+    def is_known(folder: Path, added: Mapping[int, AddedToken], special: Iterable[str]) -> bool:
+        """Whether the folder's vocabulary is this one, with `added` tokens, by id, that have no
+        rules of their own and follow it without gaps, all `special` texts among them.
 
         False without tiktoken, too: the ids are the same, and only come later.
         """
-        if importlib.util.find_spec("tiktoken") is None:
-            return False
         files = (folder / "vocab.json", folder / "merges.txt")
-        if not all(file.is_file() for file in files):
+        if (folder / "tokenizer.json").is_file() or not all(file.is_file() for file in files):
             return False
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-        return digest == QWEN2_FILES and all(
+        texts = {token.content for token in added.values()}
+        plain = all(
             _APART.fullmatch(token.content)
             and not (token.lstrip or token.rstrip or token.single_word)
-            for token in added
+            for token in added.values()
         )
+        if not plain or len(texts) < len(added) or not texts.issuperset(special):
+            return False
+        if importlib.util.find_spec("tiktoken") is None:
+            return False
+        if sorted(added) != list(range(QWEN2_SIZE, QWEN2_SIZE + len(added))):
+            return False
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        return digest == QWEN2_FILES
 
     def takes(self, text: str) -> bool:
         """Whether the ids of `text` need nothing that is not here (composing of characters)."""

@@ -20,7 +20,7 @@ SENTENCES = [
     "Съешь же ещё этих мягких французских булок",
     "敏捷的棕色狐狸跳过了懒狗 a\u0301 \u0438\u0306",
 ]
-ADDED = '{"<|im_start|>": 700, "<|MASK|>": 701}'
+ADDED = '{"<|im_start|>": 400, "<|MASK|>": 401}'
 pieces = st.sampled_from([*SENTENCES, "<|im_start|>", "<|MASK|>", "<|", "e\u0301", "\u0338", " \n"])
 texts = st.lists(st.one_of(st.text(max_size=12), pieces), max_size=6).map("".join)
 
@@ -31,20 +31,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     backend.train_from_iterator(SENTENCES * 4, trainer)
     backend.model.save(str(path))
+    assert backend.get_vocab_size() == 400
     (path / "added_tokens.json").write_text(ADDED, encoding="utf-8")
+    config = '{"mask_token": "<|MASK|>", "eos_token": "<|im_start|>"}'
+    (path / "tokenizer_config.json").write_text(config, encoding="utf-8")
     return path
+
+
+def make_known(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    data = (folder / "vocab.json").read_bytes() + (folder / "merges.txt").read_bytes()
+    patch.setattr(qwen2_bpe, "QWEN2_FILES", hashlib.sha256(data).hexdigest())
+    patch.setattr(qwen2_bpe, "QWEN2_SIZE", 400)
 
 
 @pytest.fixture(scope="module")
 def both(folder: Path) -> tuple[HfTokenizer, HfTokenizer]:
     """With tiktoken, and without it."""
     slow = HfTokenizer(folder)
-    data = (folder / "vocab.json").read_bytes() + (folder / "merges.txt").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(qwen2_bpe, "QWEN2_FILES", hashlib.sha256(data).hexdigest())
+        make_known(folder, patch)
         fast = HfTokenizer(folder)
     assert fast._qwen2 is not None
     assert slow._qwen2 is None
@@ -82,19 +90,32 @@ def test_a_run_that_tiktoken_cannot_cut(both: tuple[HfTokenizer, HfTokenizer]) -
     assert [ids.tolist() for ids in fast.encode_batch(batch)] == expected
 
 
-def test_other_files_and_added_tokens_with_rules_are_not_known(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not Qwen2Bpe.is_known(folder, [])
-    assert not Qwen2Bpe.is_known(folder / "nowhere", [])
-    data = (folder / "vocab.json").read_bytes() + (folder / "merges.txt").read_bytes()
-    monkeypatch.setattr(qwen2_bpe, "QWEN2_FILES", hashlib.sha256(data).hexdigest())
-    assert Qwen2Bpe.is_known(folder, [AddedToken("<a>")])
-    for odd in (AddedToken("<a>", lstrip=True), AddedToken("<a>", rstrip=True), AddedToken("a")):
-        assert not Qwen2Bpe.is_known(folder, [odd])
+def test_facts_are_those_that_tokenizers_has(both: tuple[HfTokenizer, HfTokenizer]) -> None:
+    fast, slow = both
+    assert fast.size == slow.size == 402
+    assert fast.special_token_ids == slow.special_token_ids == {400, 401}
+    assert (fast.mask_token_id, fast.eos_token_id) == (slow.mask_token_id, slow.eos_token_id)
+    assert fast.mask_token_id == 401
+    assert fast.decode([400, 65, 66], skip_special=False) == slow.decode([400, 65, 66], False)
 
+
+def test_what_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = {400: AddedToken("<a>")}
+    assert not Qwen2Bpe.is_known(folder, plain, [])
+    make_known(folder, monkeypatch)
+    assert Qwen2Bpe.is_known(folder, plain, ["<a>"])
+    assert not Qwen2Bpe.is_known(folder / "nowhere", plain, [])
+    assert not Qwen2Bpe.is_known(folder, plain, ["<b>"])
+    assert not Qwen2Bpe.is_known(folder, {401: AddedToken("<a>")}, [])
+    for odd in (
+        AddedToken("<a>", lstrip=True),
+        AddedToken("<a>", rstrip=True),
+        AddedToken("<a>", single_word=True),
+        AddedToken("a"),
+    ):
+        assert not Qwen2Bpe.is_known(folder, {400: odd}, [])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert not Qwen2Bpe.is_known(folder, [AddedToken("<a>")])
+    assert not Qwen2Bpe.is_known(folder, plain, [])
 
 
 def test_no_texts(folder: Path) -> None:
