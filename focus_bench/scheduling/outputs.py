@@ -87,7 +87,8 @@ class OutputScanner:
         repetition_at: dict[int, int] = {}
         if len(self._stop_ids) or self._guard is not None:
             new = _new_tokens(block, before, visible, offset)
-            stop_at = new.first(np.isin(new.tokens, self._stop_ids))
+            # (For a few ids a fifth of the time of `isin`.)
+            stop_at = new.first((self._stop_ids[:, None] == new.tokens).any(axis=0))
             if self._guard is not None:
                 repeats = self._guard.extend(slots[new.row], new.index, new.tokens)
                 repetition_at = new.first(repeats)
