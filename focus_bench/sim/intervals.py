@@ -74,33 +74,56 @@ class _Run:
             tokens=np.array([r.output_tokens for r in done], dtype=np.float64),
         )
 
-    def figures(self, durations: FloatArray | None = None) -> dict[str, float]:
-        """The figures, as recorded or (of a run without idle time) with other step durations."""
-        duration_s, times = self.duration_s, (self.arrival, self.first, self.finished)
-        step_s = self.parts.sum(axis=1)
-        if durations is not None:
-            # Every time in such a record is the start of the run or the end of a step.
-            old, new = np.append(0.0, self.ends), np.append(0.0, np.cumsum(durations))
-            times = tuple(np.interp(t, old, new) for t in times)
-            duration_s, step_s = float(new[-1]), durations
+    def figures(self) -> dict[str, float]:
+        """The figures as recorded."""
+        times = (self.arrival, self.first, self.finished)
+        found = self._figures(
+            tuple(t[None] for t in times), np.array([self.duration_s]), self.parts.sum(axis=1)[None]
+        )
+        return {name: float(values[0]) for name, values in found.items()}
+
+    def figures_with(self, durations: FloatArray) -> dict[str, FloatArray]:
+        """The figures [replicas] of a run without idle time at other step durations [replicas,
+        steps].
+        """
+        # Every time in such a record is the start of the run or the end of a step.
+        old = np.append(0.0, self.ends)
+        new = np.zeros((len(durations), len(old)))
+        np.cumsum(durations, axis=1, out=new[:, 1:])
+        times = tuple(_moved(t, old, new) for t in (self.arrival, self.first, self.finished))
+        return self._figures(times, new[:, -1], durations)
+
+    def _figures(
+        self, times: tuple[FloatArray, ...], duration_s: FloatArray, step_s: FloatArray
+    ) -> dict[str, FloatArray]:
+        """Of arrivals, first tokens and ends [replicas, requests], with durations of the run
+        [replicas] and of its steps [replicas, steps].
+        """
         arrival, first, finished = times
         many = self.tokens > 1
         latencies = {
             "ttft": first - arrival,
-            "tpot": (finished - first)[many] / (self.tokens[many] - 1),
+            "tpot": (finished - first)[:, many] / (self.tokens[many] - 1),
             "e2e": finished - arrival,
         }
-        figures = {"output_throughput": float(self.tokens.sum()) / max(duration_s, 1e-12)}
-        if len(step_s):
-            figures["step_time_mean_s"] = float(step_s.mean())
+        figures = {"output_throughput": float(self.tokens.sum()) / np.maximum(duration_s, 1e-12)}
+        if step_s.shape[1]:
+            figures["step_time_mean_s"] = step_s.mean(axis=1)
         for name in _LATENCIES:
-            values = latencies[name][~np.isnan(latencies[name])]
-            if len(values):
-                found = np.percentile(values, _PERCENTILES)
-                figures |= {
-                    f"{name}_p{p}_s": float(v) for p, v in zip(_PERCENTILES, found, strict=True)
-                }
+            # (What has no time in one replica has none in any.)
+            values = latencies[name][:, ~np.isnan(latencies[name][0])]
+            if values.shape[1]:
+                found = np.percentile(values, _PERCENTILES, axis=1)
+                figures |= {f"{name}_p{p}_s": v for p, v in zip(_PERCENTILES, found, strict=True)}
         return figures
+
+
+def _moved(times: FloatArray, old: FloatArray, new: FloatArray) -> FloatArray:
+    """Times [n] by a clock that shows `new` [replicas, k] where the old one showed `old` [k]."""
+    place = np.minimum(old.searchsorted(times), len(old) - 1)
+    if (np.diff(old) > 0.0).all() and ((old[place] == times) | np.isnan(times)).all():
+        return np.where(np.isnan(times), np.nan, new[:, place])
+    return np.array([np.interp(times, old, replica) for replica in new])
 
 
 def figures_of(record: RunRecord) -> dict[str, float]:
@@ -137,8 +160,7 @@ def intervals_of(
     if depends_on_time:
         replicas = _between(figures, run, factors, rerun)
     else:
-        drawn = [run.figures(run.parts @ factor) for factor in factors]
-        replicas = {name: np.array([d[name] for d in drawn]) for name in figures}
+        replicas = run.figures_with(np.array([run.parts @ factor for factor in factors]))
     if depends_on_seed:
         ratios = seed_ratios(
             record, rng, REPLICAS, slots=slots, is_open=is_open, request_rate=request_rate

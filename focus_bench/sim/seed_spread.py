@@ -90,20 +90,21 @@ def seed_ratios(
     offset = np.minimum(requests.offset[donors], steps)
     slots = min(slots, count)
     arrival = requests.arrival[None]
-    own = _figures(
-        requests, arrival, requests.steps[None], requests.offset[None], slots, is_open=is_open
-    )
     if request_rate is not None and requests.arrival[-1] > 0.0:
         gaps = np.diff(requests.arrival)  # whose mean is a draw itself
         gaps = gaps / gaps.mean() / request_rate
-        arrival = np.zeros((replicas, count))
+        arrival = np.zeros((1 + replicas, count))
+        arrival[0] = requests.arrival
         drawn = gaps[rng.integers(0, count - 1, (replicas, count - 1))]
-        np.cumsum(drawn, axis=1, out=arrival[:, 1:])
-    others = _figures(requests, arrival, steps, offset, slots, is_open=is_open)
+        np.cumsum(drawn, axis=1, out=arrival[1:, 1:])
+    # The run itself first, so that its figures come with those of its replicas.
+    all_steps = np.concatenate([requests.steps[None], steps])
+    all_offsets = np.concatenate([requests.offset[None], offset])
+    figures = _figures(requests, arrival, all_steps, all_offsets, slots, is_open=is_open)
     # (Where all tokens become visible at once, nothing follows the first.)
     ratios = {
-        name: values / own[name] if own[name][0] > _LEAST_S else np.ones(replicas)
-        for name, values in others.items()
+        name: values[1:] / values[0] if values[0] > _LEAST_S else np.ones(replicas)
+        for name, values in figures.items()
     }
     # With more sequences in the mean step, steps take longer, as they do within the run.
     longer = ratios.pop(_ROWS) ** _elasticity(record)
@@ -201,10 +202,11 @@ def _starts(arrival: FloatArray, service: FloatArray, slots: int) -> FloatArray:
     """
     replicas, count = service.shape
     free = np.zeros((replicas, slots))
-    start = np.empty((replicas, count))
-    row = np.arange(replicas)
-    for i in range(count):
-        place = free.argmin(axis=1)
-        start[:, i] = np.maximum(free[row, place], arrival[:, i])
-        free[row, place] = start[:, i] + service[:, i]
-    return start
+    slot = free.reshape(-1)  # all of them, in a row
+    first = np.arange(replicas) * slots
+    start = np.empty((count, replicas))
+    for begins, takes, comes in zip(start, np.ascontiguousarray(service.T), arrival.T, strict=True):
+        place = first + free.argmin(axis=1)
+        np.maximum(slot[place], comes, out=begins)
+        slot[place] = begins + takes
+    return np.ascontiguousarray(start.T)
