@@ -5,7 +5,7 @@ scheduling nor what a stage computes.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -69,7 +69,8 @@ class CurveModel:
     rounded up to it. Rows of padding go to no experts. `expert_load`: how tokens spread over them
     (None: as those that were measured). `distinct_per_block`: the tokens of a block, most of them
     masked, go to no more experts than that many unrelated tokens. `tally` collects what the seconds
-    rest on.
+    rest on. `shared`: the `curves` of a model of the same calibration, spec, hardware and load,
+    which remember what either was asked for; None: made anew.
 
     Raises UsageError for a model of a kind whose curves the calibration lacks.
     """
@@ -83,6 +84,7 @@ class CurveModel:
     distinct_per_block: float = math.inf
     expert_load: ExpertLoad | None = None
     tally: Tally = field(default_factory=Tally)
+    shared: Mapping[str, CurveFunction] | None = field(default=None, repr=False, compare=False)
     _slower: dict[float, float] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -109,7 +111,10 @@ class CurveModel:
         return label + arithmetic_caveat(self.spec)
 
     @cached_property
-    def _curves(self) -> dict[str, CurveFunction]:
+    def curves(self) -> Mapping[str, CurveFunction]:
+        """The measured curves for `spec` on `hardware`, by name."""
+        if self.shared is not None:
+            return self.shared
         measured = self.calibration
         here, there = WorkShape.of(self.spec, self._load), _shape_of(measured)
         measured_peaks = Peaks(
@@ -166,7 +171,7 @@ class CurveModel:
         """`times` calls of a curve with one axis."""
         if rows <= 0 or times == 0:
             return 0.0
-        seconds, inside, dense = self._curves[name].at_rows(rows)
+        seconds, inside, dense = self.curves[name].at_rows(rows)
         self.tally.add(seconds * times, inside, dense)
         return seconds * times
 
@@ -203,16 +208,16 @@ class CurveModel:
         """`times` layers with experts: those that `distinct` of the `tokens` of the rows choose."""
         if rows <= 0 or times <= 0:
             return 0.0
-        seconds, inside, dense = self._curves["finish"].at_rows(rows)
+        seconds, inside, dense = self.curves["finish"].at_rows(rows)
         if min(tokens, distinct) != rows:
-            of_rows = self._curves["experts"].at_rows(rows)[0]
-            chosen = self._curves["experts"].at_choices(max(1.0, tokens), max(1.0, distinct))
+            of_rows = self.curves["experts"].at_rows(rows)[0]
+            chosen = self.curves["experts"].at_choices(max(1.0, tokens), max(1.0, distinct))
             seconds = max(seconds - of_rows + chosen, chosen)
         self.tally.add(seconds * times, inside, dense)
         return seconds * times
 
     def _sustained(self, rows: float) -> float:
-        curves = self._curves
+        curves = self.curves
         if rows <= 0 or "layer_sustained" not in curves:
             return 1.0
         if curves["project"].is_carried:
@@ -229,7 +234,7 @@ class CurveModel:
 
     @cached_property
     def _attention(self) -> AttentionCost:
-        return AttentionCost(curves=self._curves, tally=self.tally)
+        return AttentionCost(curves=self.curves, tally=self.tally)
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -285,7 +290,7 @@ class CurveModel:
 
     def _prefill_attention(self, shape: PrefillShape) -> float:
         """One layer's attention of all chunks: their shares, or the longest one alone."""
-        curve, n = self._curves["attention_prefill"], float(shape.num_chunks)
+        curve, n = self.curves["attention_prefill"], float(shape.num_chunks)
         length, start = shape.length.astype(np.float64), shape.start.astype(np.float64)
         found, inside, dense = curve.mean_of_sequences(n, length, start)
         if n > 1:
@@ -299,7 +304,7 @@ class CurveModel:
     def _launch(self, name: str, rows: float) -> float:
         """Host seconds of starting a stage; of one of all layers, for as many as there are."""
         ratio = self._layers_ratio if name.endswith(("_later", "_prefill")) else 1.0
-        return self._curves[name].at_rows(rows)[0] * ratio
+        return self.curves[name].at_rows(rows)[0] * ratio
 
     def _forward(self, shape: DecodeShape, settled: float) -> dict[str, float]:
         """One forward of decode rows, as the engine strings it together."""
@@ -351,7 +356,7 @@ class CurveModel:
     def _eviction(self, shape: DecodeShape) -> float:
         """Importance of the sequences that evict, selection and compaction of all."""
         masked = np.rint(shape.masked_fed[shape.masked_fed > 0]).astype(np.int64)
-        n, curves = float(shape.num_rows), self._curves
+        n, curves = float(shape.num_rows), self.curves
         found = (
             curves["importance"].mean_of_masked(float(len(masked)), masked),
             curves["compaction"].rounded(n, _sum(shape.fed) / n, _sum(shape.kept) / n),
@@ -370,7 +375,9 @@ def as_new(model: CostModel) -> CostModel:
     """The model as before its first step: a CurveModel's seconds depend on how long a run has been
     busy (see SETTLING_S), so each run needs one of its own.
     """
-    return replace(model, tally=Tally()) if isinstance(model, CurveModel) else model
+    if not isinstance(model, CurveModel):
+        return model
+    return replace(model, tally=Tally(), shared=model.curves)
 
 
 def missing_curves(calibration: GpuCalibration) -> tuple[str, ...]:

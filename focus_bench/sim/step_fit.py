@@ -4,6 +4,7 @@ Puts sim.curve_model and sim.uncertainty together; measures nothing, predicts no
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from focus_bench.core.model_spec import ModelSpec
 from focus_bench.core.op_curves import BLOCK_LENGTH, GpuCalibration
 from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
 from focus_bench.sim.curve_model import CurveModel
+from focus_bench.sim.curves import CurveFunction, Tally
 from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.uncertainty import (
     NO_RUN,
@@ -181,19 +183,33 @@ class StepFit:
             experts=self.calibration.experts is not None,
         )
 
+    @cached_property
+    def _models(self) -> dict[str, CurveModel]:
+        """Of each mode, with nothing fitted."""
+        curves: Mapping[str, CurveFunction] | None = None
+        models = {}
+        for mode in self.calibration.steps:
+            models[mode] = CurveModel(
+                spec=_measured_spec(self.calibration),
+                calibration=self.calibration,
+                capacity=self._capacity(mode),
+                shared=curves,
+            )
+            curves = models[mode].curves
+        return models
+
     def _predicted(self, steps: _Steps, of: FittedShape, stride: int) -> FloatArray:
         """Seconds [steps, parts] of every `stride`-th measured step by the curves alone."""
         key = (of, stride)
         if key not in self._memo:
             models = {
-                mode: CurveModel(
-                    spec=_measured_spec(self.calibration),
-                    calibration=self.calibration,
-                    capacity=self._capacity(mode),
+                mode: replace(
+                    model,
+                    tally=Tally(),
                     row_tile=of.row_tile,
                     distinct_per_block=of.distinct_per_block,
                 )
-                for mode in self.calibration.steps
+                for mode, model in self._models.items()
             }
             shapes = steps.shapes[::stride]
             self._memo[key] = np.array(
