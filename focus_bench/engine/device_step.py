@@ -92,8 +92,6 @@ class DeviceStep:
             self._prefill.compile()
             compile_decode_attention(self._model, self._cache, block_length=self._block_length)
             self._head.compile()
-            if not self._buckets:  # (graphs have launched what one row takes)
-                self._launch_one_row()
 
     def prefill(self, plan: Plan) -> None:
         """Write the K/V of the plan's prefill chunks."""
@@ -241,15 +239,6 @@ class DeviceStep:
             if self._may_evict:
                 self._eviction_graphs.capture(bucket, self._eviction.stage(first, None))
                 self._kept_graphs.capture(bucket, self._kept_stage(bucket, rows))
-
-    def _launch_one_row(self) -> None:
-        """The policy's stages over one empty row: kernels are compiled apart for a size of 1."""
-        rows = self._max_rows
-        first = self._first_stage(1, rows)()
-        self._all_stage(first, rows)()
-        if self._may_evict:
-            self._eviction.stage(first, None)()
-            self._kept_stage(1, rows)()
 
     # -- stages: replayed where their bucket was captured, else launched for the very tokens -------
 
