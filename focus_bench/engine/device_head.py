@@ -3,8 +3,6 @@
 Knows rows of hidden states and their positions' random numbers; no block and no eviction.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,7 +11,7 @@ from torch import Tensor
 from focus_bench.core.config import SamplingConfig
 from focus_bench.engine.host_step import sample_rows
 from focus_bench.engine.kernels.unmask_head.launcher import unmask_head
-from focus_bench.engine.kernels.unmask_head.workspace import SUB_CHUNK, HeadConfig
+from focus_bench.engine.kernels.unmask_head.workspace import HeadConfig
 from focus_bench.engine.layer_stack import LayerStack
 from focus_bench.engine.models.base import BlockDiffusionModel
 
@@ -21,9 +19,6 @@ from focus_bench.engine.models.base import BlockDiffusionModel
 # rows, and 1 % behind for fewer. A draw recomputes what the buffer no longer holds.
 GREEDY_CHUNK_BYTES = 256 << 20
 DRAW_CHUNK_BYTES = 1 << 30
-# A chunk's beginning is compiled in by whether 16 divides it; multiples of this many are of both
-# kinds.
-_ODD_SUB_CHUNKS = 3
 
 
 class DeviceHead:
@@ -51,21 +46,6 @@ class DeviceHead:
         )
         self._tokens = torch.zeros(max_rows, dtype=torch.int32, pin_memory=pinned)
         self._confidence = torch.zeros(max_rows, dtype=torch.float32, pin_memory=pinned)
-
-    def compile(self) -> None:
-        """Compile what vocabularies in chunks take: how wide these are depends on a step's rows."""
-        if self._filters:
-            return
-        head = self._stack.head
-        row_bytes = head.element_size() * SUB_CHUNK
-        unmask_head(
-            head.new_zeros((1, head.shape[1])),
-            head,
-            config=replace(self._config, max_chunk_bytes=_ODD_SUB_CHUNKS * row_bytes),
-            uniforms=None
-            if self._config.temperature == 0.0
-            else torch.zeros(1, dtype=torch.float64, device=head.device),
-        )
 
     def draw(self, hidden: Tensor, rows: Tensor, uniforms: npt.NDArray[np.float64] | None) -> None:
         """Draw for `rows` int32 [R] of the last layer's output, and start reading back.

@@ -19,7 +19,6 @@ from focus_bench.decoding.policies import EvictionKind, get_policy
 from focus_bench.decoding.rules import StepRules
 from focus_bench.engine.cuda_graphs import StageGraphs
 from focus_bench.engine.decode_step import EvictionChoice, HeadPlaces, StepResult
-from focus_bench.engine.decode_variants import compile_decode_attention
 from focus_bench.engine.device_eviction import DeviceEviction
 from focus_bench.engine.device_head import DeviceHead
 from focus_bench.engine.device_prefill import DevicePrefill
@@ -86,12 +85,10 @@ class DeviceStep:
     # -- DecodeStep ------------------------------------------------------------------------------
 
     def prepare(self, max_pages: int) -> None:
-        """Make the buffers, capture the graphs, compile what steps without a graph take."""
+        """Make the buffers, capture the graphs, compile what prefill takes."""
         self._reserve(min(max_pages, self._cache.num_pages))
         if self._model.device.type == "cuda":
             self._prefill.compile()
-            compile_decode_attention(self._model, self._cache, block_length=self._block_length)
-            self._head.compile()
 
     def prefill(self, plan: Plan) -> None:
         """Write the K/V of the plan's prefill chunks."""
