@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from focus_bench.api import load_workload, make_point, simulate
+from focus_bench.api import load_workload, make_point, operations, simulate
 from focus_bench.api.estimates import estimate_point, estimate_time, target_of_device
 from focus_bench.api.prediction import find_target
 from focus_bench.cli.main import main
@@ -100,13 +100,17 @@ def test_what_does_not_fit_is_said_before_it_runs() -> None:
     assert fits(estimate.weight_bytes + page - 1) == DOES_NOT_FIT
 
 
-def test_a_known_gpu_is_predicted_and_an_unknown_one_not_at_all() -> None:
+def test_a_known_gpu_is_predicted_and_an_unknown_one_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine = EngineConfig(model="sdar-8b", load_format="dummy")
-    known = target_of_device("NVIDIA H200", engine)
-    assert known is not None
-    assert known.label.startswith("calibrated on NVIDIA H200")
-    experts = dataclasses.replace(engine, model="llada2-mini")
-    roofline = target_of_device("NVIDIA H200", experts)
+    for model in ("sdar-8b", "llada2-mini"):
+        known = target_of_device("NVIDIA H200", dataclasses.replace(engine, model=model))
+        assert known is not None
+        assert known.label.startswith("calibrated on NVIDIA H200")
+        assert model in known.label
+    monkeypatch.setattr(operations, "operations_for", lambda *_: None)  # no profile of its kind
+    roofline = target_of_device("NVIDIA H200", engine)
     assert roofline is not None
     assert roofline.label == "uncalibrated datasheet roofline (NVIDIA H200 SXM)"
     assert target_of_device("NVIDIA GeForce RTX 4090", engine) is None
