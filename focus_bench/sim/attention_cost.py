@@ -33,12 +33,12 @@ class AttentionCost:
         """Decode attention of `layers` layers; arrays over sequences."""
         if not layers:
             return 0.0
-        if not queries.all():
-            some = queries > 0
-            queries, keys = queries[some], keys[some]
-        if not len(queries):
+        q, k = queries, keys
+        if np.count_nonzero(q) < len(q):
+            some = q > 0
+            q, k = q[some], k[some]
+        if not len(q):
             return 0.0
-        q, k = queries.astype(np.float64), keys.astype(np.float64)
         n = float(len(q))
         curve = self.curves["attention_decode"]
         seconds, inside, dense = curve.mean_of_sequences(n, q, k)

@@ -291,12 +291,11 @@ class CurveModel:
     def _prefill_attention(self, shape: PrefillShape) -> float:
         """One layer's attention of all chunks: their shares, or the longest one alone."""
         curve, n = self.curves["attention_prefill"], float(shape.num_chunks)
-        length, start = shape.length.astype(np.float64), shape.start.astype(np.float64)
+        length, start = shape.length, shape.start
         found, inside, dense = curve.mean_of_sequences(n, length, start)
         if n > 1:
-            longest = [int(np.argmax(length * (start + 0.5 * length)))]
-            alone, _, _ = curve.mean_of_sequences(1.0, length[longest], start[longest])
-            found = max(found, alone)
+            longest = int((length * (start + 0.5 * length)).argmax())
+            found = max(found, curve.of_one(float(length[longest]), float(start[longest])))
         layers = self.spec.num_layers - 1
         self.tally.add(found * layers, inside, dense)
         return found

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from focus_bench.sim.op_work import (
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Values = FloatArray | IntArray
 
 # Neighbours at most this factor apart count as measured densely: calibration's own grids.
 DENSE_RATIO = 2.0
@@ -79,32 +81,38 @@ class Grid:
         return tuple(_Axis.of(axis) for axis in self.axes)
 
     @cached_property
+    def table_axes(self) -> tuple["_TableAxis", ...]:
+        """The second axis and those behind it, for tables at values of the first."""
+        return tuple(_TableAxis(axis) for axis in self.axes[1:])
+
+    @cached_property
     def _all_measured(self) -> bool:
         return bool(self.measured.all())
 
-    def at(self, coordinates: tuple[Number, ...]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def at(self, coordinates: tuple[Number, ...]) -> tuple[Number, Number, Number]:
         """Seconds at coordinates inside, and which of the values have all their corners measured,
         and which of those densely (as 0 or 1); all of the coordinates' common shape.
         """
-        dense: FloatArray = np.ones(())
+        dense: Number = 1.0
         sides = []  # of each axis: place and share of the lower neighbour, and of the upper one
         for value, axis in zip(coordinates, self._axes, strict=True):
             index, weight, is_dense = axis.between(value)
             upper = index if axis.is_point else index + 1
             sides.append(((index, 1.0 - weight), (upper, weight)))
-            dense = dense * is_dense
-        seconds: FloatArray = np.zeros(())
-        known: FloatArray = np.ones(())
+            dense = np.multiply(dense, is_dense, dtype=np.float64)
+        seconds: Number = 0.0
+        known: Number = 1.0
         # (Corners in the order of their bits, the first axis lowest: sums are rounded in order.)
         for corner in product(*reversed(sides)):
-            share: FloatArray = np.ones(())
+            share: Number = 1.0
             for _, weight in reversed(corner):
                 share = share * weight
             at = tuple(place for place, _ in reversed(corner))
             seconds = seconds + share * self.values[at]
             if not self._all_measured:
                 known = known * (self.measured[at] | (share <= _EDGE))
-        known = np.broadcast_to(known, np.shape(seconds))
+        if np.shape(known) != np.shape(seconds):
+            known = np.full(np.shape(seconds), known)
         return seconds, known, dense * known
 
 
@@ -155,6 +163,40 @@ def _filled(values: FloatArray, axis: FloatArray, dimension: int, *, grows: bool
     return np.moveaxis(lines.reshape(moved), -1, dimension)
 
 
+class _TableAxis:
+    """Where numbers lie on an axis of a table: whole ones are looked up, others searched."""
+
+    def __init__(self, values: FloatArray) -> None:
+        self.values = values
+        self.wide = _Axis.of(values).wide
+        self._per_step = 1.0 / np.diff(values)
+
+    def between(self, numbers: Values) -> tuple[IntArray, FloatArray]:
+        """Place of the lower neighbour of numbers [n] up to the last value, and their share of the
+        way to the upper one. Numbers below the first value count as it.
+        """
+        if not is_whole(numbers):
+            return self._searched(numbers)
+        place, share = self._whole
+        return place.take(numbers), share.take(numbers)
+
+    def _searched(self, numbers: Values) -> tuple[IntArray, FloatArray]:
+        numbers = np.maximum(numbers, self.values[0])
+        # (The last value counts as the end of what lies before it.)
+        place = self.values[1:-1].searchsorted(numbers, side="right")
+        return place, (numbers - self.values[place]) * self._per_step[place]
+
+    @cached_property
+    def _whole(self) -> tuple[IntArray, FloatArray]:
+        """The same of 0, 1, 2, ..."""
+        return self._searched(np.arange(self.values[-1] + 1.0))
+
+
+def is_whole(numbers: Values) -> TypeGuard[IntArray]:
+    """Whether an array holds whole numbers by its type."""
+    return numbers.dtype.kind == "i"
+
+
 class SequencesTable:
     """A curve of three axes at one value of the first (sequences alike), as a table [q, k].
 
@@ -162,51 +204,46 @@ class SequencesTable:
     """
 
     def __init__(self, grid: Grid, first: float) -> None:
-        self._q, self._k = grid.axes[1], grid.axes[2]
-        shape = (len(self._q), len(self._k))
-        q, k = np.meshgrid(self._q, self._k, indexing="ij")
+        self._q, self._k = grid.table_axes
+        shape = (len(self._q.values), len(self._k.values))
+        q, k = np.meshgrid(self._q.values, self._k.values, indexing="ij")
         seconds, known, dense = grid.at((np.full(shape, first), q, k))
+        known, dense = np.asarray(known), np.asarray(dense)
         # Of each cell, from its lowest corner: value, slopes along k and q, and their product.
         self._known = known[:-1, :-1].ravel()
         along_k, along_q = np.diff(seconds, axis=1), np.diff(seconds, axis=0)
         self._cells = np.stack(
             [
-                seconds[:-1, :-1].ravel(),
+                np.asarray(seconds)[:-1, :-1].ravel(),
                 along_k[:-1].ravel(),
                 along_q[:, :-1].ravel(),
                 np.diff(along_k, axis=0).ravel(),
             ]
         )
         self._dense = bool(np.all(dense >= known))
-        self._per_q, self._per_k = 1.0 / np.diff(self._q), 1.0 / np.diff(self._k)
-        self._wide_k = self._k[1:] > DENSE_RATIO * np.maximum(self._k[:-1], 1.0)
-        self._all_known, self._some_wide = bool(np.all(known)), bool(np.any(self._wide_k))
+        self._all_known, self._some_wide = bool(np.all(known)), bool(np.any(self._k.wide))
 
-    def clip(self, q: FloatArray, k: FloatArray) -> tuple[FloatArray, FloatArray, bool]:
-        """The coordinates inside what was measured, and whether some were beyond it.
-
-        Those below the smallest measured ones cost as much as these, and are not beyond.
+    def reaches(self, q: Values, k: Values) -> bool:
+        """Whether no coordinate is beyond what was measured. Those below the smallest measured ones
+        cost as much as these, and are not beyond.
         """
-        beyond = bool(q.max() > self._q[-1]) or bool(k.max() > self._k[-1])
-        q, k = np.maximum(q, self._q[0]), np.maximum(k, self._k[0])
-        return q, k, beyond
+        most_q, most_k = np.maximum.reduce(q), np.maximum.reduce(k)
+        return bool(most_q <= self._q.values[-1] and most_k <= self._k.values[-1])
 
-    def values(self, q: FloatArray, k: FloatArray) -> tuple[FloatArray, float, float]:
+    def values(self, q: Values, k: Values) -> tuple[FloatArray, float, float]:
         """Seconds [n] inside; shares of the sequences inside and on dense measurements (by the
         corners towards zero).
         """
-        # (The last value counts as the end of what lies before it.)
-        i = self._q[1:-1].searchsorted(q, side="right")
-        j = self._k[1:-1].searchsorted(k, side="right")
-        of_q, of_k = (q - self._q[i]) * self._per_q[i], (k - self._k[j]) * self._per_k[j]
-        corner = i * (len(self._k) - 1) + j
+        i, of_q = self._q.between(q)
+        j, of_k = self._k.between(k)
+        corner = i * (len(self._k.values) - 1) + j
         value, along_k, along_q, twist = self._cells.take(corner, axis=1)
         seconds = value + along_k * of_k + (along_q + twist * of_k) * of_q
         # (Shares by counting where there is something to count: this runs twice a step.)
         inside = 1.0 if self._all_known else np.count_nonzero(self._known[corner]) / len(q)
         dense = 1.0 if self._dense else 0.0
         if self._dense and self._some_wide:
-            dense = 1.0 - np.count_nonzero(self._wide_k[j]) / len(q)
+            dense = 1.0 - np.count_nonzero(self._k.wide[j]) / len(q)
         return seconds, inside, min(inside, dense)
 
 
@@ -268,6 +305,7 @@ class CurveFunction:
     _rounded: dict[tuple[float, ...], tuple[float, float, float]] = field(
         default_factory=dict, repr=False, compare=False
     )
+    _alone: dict[tuple[float, ...], float] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -329,34 +367,47 @@ class CurveFunction:
         return (float(seconds), 1.0, float(dense))
 
     def mean_of_sequences(
-        self, sequences: float, q: FloatArray, k: FloatArray
+        self, sequences: float, q: Values, k: Values
     ) -> tuple[float, float, float]:
         """Mean seconds of a curve over sequences, q and k; shares inside and dense."""
         ends = self.grid.axes[0][[0, -1]]
         if not ends[0] <= sequences <= ends[1] or min(map(len, self.grid.axes[1:])) < 2:
-            seconds, inside_each, dense_each = self.at((sequences, q, k))
+            each = (sequences, q.astype(np.float64), k.astype(np.float64))
+            seconds, inside_each, dense_each = self.at(each)
             return float(seconds.mean()), float(inside_each.mean()), float(dense_each.mean())
         table = self._tables.get(sequences)
         if table is None:
             table = self._tables[sequences] = SequencesTable(self.grid, sequences)
-        q, k, beyond = table.clip(q, k)
-        q_in, k_in = q, k
-        if beyond:
-            q_in, k_in = np.minimum(q, self.grid.axes[1][-1]), np.minimum(k, self.grid.axes[2][-1])
+        beyond = not table.reaches(q, k)
+        if not beyond and not self.is_carried and self.name not in RELATIVE:
+            seconds, inside, dense = table.values(q, k)
+            return float(np.add.reduce(seconds)) / len(seconds), inside, dense
+        (least_q, *_, most_q), (least_k, *_, most_k) = self.grid.axes[1:]
+        all_q: FloatArray = np.maximum(q, least_q, dtype=np.float64)
+        all_k: FloatArray = np.maximum(k, least_k, dtype=np.float64)
+        q_in, k_in = np.minimum(all_q, most_q), np.minimum(all_k, most_k)
         seconds, inside, dense = table.values(q_in, k_in)
-        there: Number = 1.0
-        if self.name in RELATIVE or beyond or self.is_carried:
-            there = roofline_s(
-                self.name, self.measured_shape, self.measured_peaks, (sequences, q_in, k_in)
-            )
+        there = roofline_s(
+            self.name, self.measured_shape, self.measured_peaks, (sequences, q_in, k_in)
+        )
         if self.name in RELATIVE:
             seconds = self.latency_s + seconds * there
         if beyond or self.is_carried:
-            here = roofline_s(self.name, self.shape, self.peaks, (sequences, q, k))
+            here = roofline_s(self.name, self.shape, self.peaks, (sequences, all_q, all_k))
             seconds = self._scaled(seconds, here, there)
-            within = float(((q == q_in) & (k == k_in)).mean()) if not self.is_carried else 0.0
+            within = (
+                float(((all_q == q_in) & (all_k == k_in)).mean()) if not self.is_carried else 0.0
+            )
             inside, dense = inside * within, dense * within
         return float(np.add.reduce(seconds)) / len(seconds), inside, dense
+
+    def of_one(self, q: float, k: float) -> float:
+        """Seconds of one sequence by itself, remembered."""
+        found = self._alone.get((q, k))
+        if found is None:
+            found, _, _ = self.mean_of_sequences(1.0, np.array([q]), np.array([k]))
+            self._alone[q, k] = found
+        return found
 
     def at_choices(self, rows: float, choices: float) -> float:
         """Seconds of a curve over rows of which only `choices` choose experts for themselves.
@@ -374,7 +425,7 @@ class CurveFunction:
         left = (wanted - least) / max(best - least, 1e-12)
         return fewest + max(0.0, seconds - fewest) * min(1.0, left)
 
-    def _scaled(self, seconds: FloatArray, here: Number, there: Number) -> FloatArray:
+    def _scaled(self, seconds: Number, here: Number, there: Number) -> FloatArray:
         """Measured seconds at another roofline; what a kernel takes at least stays."""
         fixed = np.minimum(self._kernels * self.latency_s, 0.5 * seconds)
         ratio = np.maximum(here, 1e-12) / np.maximum(there, 1e-12)
@@ -431,11 +482,10 @@ class CurveFunction:
         within: FloatArray = np.ones(())
         for value, edge in zip(place, clamped, strict=True):
             within = within * (np.asarray(value) == edge)
-        if self.is_carried or not within.all():
+        if CURVES[self.name].clock == "device" and (self.is_carried or not within.all()):
             raised = tuple(np.maximum(v, low) for v, low in zip(coordinates, lowest, strict=True))
             here = roofline_s(self.name, self.shape, self.peaks, raised)
             there = roofline_s(self.name, self.measured_shape, self.measured_peaks, clamped)
-            if CURVES[self.name].clock == "device":
-                seconds = self._scaled(seconds, here, there)
+            seconds = self._scaled(seconds, here, there)
         inside = inside * within * (0.0 if self.is_carried else 1.0)
         return np.asarray(seconds), np.asarray(inside), np.asarray(dense * inside)
