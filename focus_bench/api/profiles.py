@@ -116,19 +116,22 @@ def calibrate_operations(
 ) -> "GpuCalibration":
     """Measure the operations of an engine on a GPU for some `seconds` and keep them.
 
-    `path` None: in the user's cache, if it can be written. Every sample goes into a CSV file beside
-    it. Raises UsageError on a CPU.
+    `path` None: in the user's cache, if it can be written. What predictions fit to its steps is
+    kept with it. Every sample goes into a CSV file beside it. Raises UsageError on a CPU.
     """
     from focus_bench.core.curve_samples import samples_csv
-    from focus_bench.core.gpu_profile_file import save_gpu_calibration
+    from focus_bench.core.gpu_profile_file import from_json, save_gpu_calibration, to_json
+    from focus_bench.sim.gpu_profile import with_fits
 
     calibration, samples = engine.measure_operations(seconds=seconds)
     if path is None and cache_problem():
         return calibration
     target = operations_path(engine) if path is None else path
+    # Fitted as every later command will read it, so that all predict alike.
+    kept = with_fits(from_json(to_json(calibration), source="calibration"))
     text = samples_csv(samples)
     _write_whole(samples_path(target), lambda file: file.write_text(text, encoding="utf-8"))
-    _write_whole(target, lambda file: save_gpu_calibration(calibration, file))
+    _write_whole(target, lambda file: save_gpu_calibration(kept, file))
     return calibration
 
 
@@ -169,10 +172,12 @@ def check_profile(path: Path) -> "tuple[Profile | GpuCalibration, list[str]]":
     from focus_bench.core.op_curves import GpuCalibration
     from focus_bench.core.profile_check import profile_problems
     from focus_bench.sim.fit_check import fit_problems
+    from focus_bench.sim.gpu_profile import fit_differences
 
     profile = load_either(path)
     if isinstance(profile, GpuCalibration):
-        return profile, [*passed_over(path, profile), *profile_problems(profile)]
+        problems = [*passed_over(path, profile), *profile_problems(profile)]
+        return profile, problems or fit_differences(profile)
     return profile, [*passed_over(path), *fit_problems(profile)]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from focus_bench.core import step_fits
 from focus_bench.core.calibration import (
     COUNT_NAMES,
     DIMENSIONS,
@@ -49,7 +50,10 @@ MIN_RATE, MAX_RATE = 1.0, 1e24
 
 def save_gpu_calibration(calibration: GpuCalibration, path: Path) -> None:
     """Write as JSON."""
-    path.write_text(json.dumps(to_json(calibration)) + "\n", encoding="utf-8")
+    value = to_json(calibration)
+    if calibration.fits:
+        value[step_fits.KEY] = step_fits.fits_to_json(calibration.fits, value)
+    path.write_text(json.dumps(value) + "\n", encoding="utf-8")
 
 
 def load_gpu_calibration(path: Path) -> GpuCalibration:
@@ -94,7 +98,9 @@ def passed_over(path: Path, calibration: GpuCalibration | None = None) -> list[s
 
 
 def to_json(calibration: GpuCalibration) -> dict[str, object]:
-    """Plain values: seconds to six digits; `experts` only of a model that has any."""
+    """Plain values of what was measured, so without fits: seconds to six digits; `experts` only of
+    a model that has any.
+    """
     experts = calibration.experts
     return {
         "schema_version": PROFILE_SCHEMA_VERSION,
@@ -114,7 +120,9 @@ def to_json(calibration: GpuCalibration) -> dict[str, object]:
 
 
 def from_json(value: object, *, source: str) -> GpuCalibration:
-    """The inverse of `to_json`; raises UsageError naming `source` and the key that is wrong."""
+    """The inverse of `to_json`, with the fits that the value may have; raises UsageError naming
+    `source` and the key that is wrong.
+    """
     if not isinstance(value, dict):
         raise UsageError(source, type(value).__name__, "a JSON object that calibrate wrote")
     version = value.get("schema_version")
@@ -154,6 +162,7 @@ def from_json(value: object, *, source: str) -> GpuCalibration:
             mode: _steps_from_json(steps[mode], f"{source} steps {mode}") for mode in STEP_MODES
         },
         experts=experts,
+        fits=step_fits.fits_from_json(value, source=source),
     )
 
 

@@ -15,7 +15,7 @@ and those of a dense one only if some of its layers have it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from focus_bench.core.calibration import CalibrationSamples, dimensions_of
 from focus_bench.core.expert_load import MeasuredLoad
 from focus_bench.core.expert_spec import ExpertSpec
 from focus_bench.core.model_spec import ModelSpec
+from focus_bench.core.step_fits import StepsFit
 
 PROFILE_SCHEMA_VERSION = 2
 FloatArray = npt.NDArray[np.float64]
@@ -124,7 +125,7 @@ def curves_of_model(experts: ExpertSpec | None) -> tuple[str, ...]:
 # Rates of a large copy within the device's memory (bytes read and bytes written, both counted) and
 # of a large 16-bit matrix product.
 CEILINGS = ("copy_bytes_per_s", "gemm_flops_per_s")
-STEP_MODES = ("eager", "graph")
+EAGER, GRAPH = STEP_MODES = ("eager", "graph")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +178,8 @@ class GpuCalibration:
 
     `curves` by name, at least those of `curves_of_model`; `ceilings`: those of CEILINGS. `steps`:
     real steps of short runs, by mode (STEP_MODES), for checking a model of whole steps against.
-    `experts`: None of a dense model.
+    `experts`: None of a dense model. `fits`: what was fitted to the steps of a mode; one that is
+    not there is fitted when a prediction needs it.
     """
 
     device: str
@@ -191,6 +193,7 @@ class GpuCalibration:
     ceilings: Mapping[str, float]
     steps: Mapping[str, CalibrationSamples]
     experts: MeasuredExperts | None = None
+    fits: Mapping[str, StepsFit] = field(default_factory=dict)
 
     def is_of(self, spec: ModelSpec) -> bool:
         """Whether it was measured on a model of this very shape."""

@@ -11,7 +11,8 @@ import numpy as np
 from focus_bench.core.errors import UsageError
 from focus_bench.core.hardware import Hardware, sheet_of_device
 from focus_bench.core.model_spec import ModelSpec
-from focus_bench.core.op_curves import GpuCalibration
+from focus_bench.core.op_curves import EAGER, GRAPH, STEP_MODES, GpuCalibration
+from focus_bench.core.step_fits import is_alike
 from focus_bench.sim.curve_model import CurveModel, missing_curves
 from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.step_fit import StepFit
@@ -49,15 +50,15 @@ class GpuProfile:
 
     def fit(self, capacity: StepCapacity) -> StepFit:
         """What measured steps say of runs of that capacity."""
-        return self._with_graphs if capacity.buckets else self._without_graphs
+        return self.fit_of(GRAPH if capacity.buckets else EAGER)
+
+    def fit_of(self, mode: str) -> StepFit:
+        """The same, of runs with graphs or without (STEP_MODES)."""
+        return self._fits[mode]
 
     @cached_property
-    def _with_graphs(self) -> StepFit:
-        return StepFit(calibration=self.calibration, has_graphs=True)
-
-    @cached_property
-    def _without_graphs(self) -> StepFit:
-        return StepFit(calibration=self.calibration, has_graphs=False)
+    def _fits(self) -> dict[str, StepFit]:
+        return {m: StepFit(calibration=self.calibration, has_graphs=m == GRAPH) for m in STEP_MODES}
 
     def model(
         self, spec: ModelSpec, capacity: StepCapacity, *, hardware: Hardware | None = None
@@ -80,3 +81,19 @@ class GpuProfile:
         own = self.fit(model.capacity).uncertainty
         carried = np.sqrt(own.part_spread**2 + (CARRIED_SPREAD * outside) ** 2)
         return replace(own, part_spread=carried)
+
+
+def with_fits(calibration: GpuCalibration) -> GpuCalibration:
+    """The calibration with all that predictions would fit to its steps, made anew."""
+    bare = GpuProfile(replace(calibration, fits={}))
+    return replace(calibration, fits={mode: bare.fit_of(mode).to_keep for mode in STEP_MODES})
+
+
+def fit_differences(calibration: GpuCalibration) -> list[str]:
+    """The fits of a calibration that its own steps do not give, one line each."""
+    own = with_fits(calibration).fits
+    return [
+        f"fits {mode}: not those of its own steps (calibrate again)"
+        for mode, kept in calibration.fits.items()
+        if mode not in own or not is_alike(kept, own[mode])
+    ]

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from focus_bench.core.calibration import COUNT_NAMES, TIMED_PARTS
 from focus_bench.core.costs import StepShape
 from focus_bench.core.model_spec import ModelSpec
-from focus_bench.core.op_curves import BLOCK_LENGTH, GpuCalibration
+from focus_bench.core.op_curves import BLOCK_LENGTH, EAGER, GRAPH, GpuCalibration
+from focus_bench.core.step_fits import StepsFit
 from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
 from focus_bench.sim.curve_model import CurveModel
 from focus_bench.sim.curves import CurveFunction, Tally
@@ -91,6 +92,12 @@ class StepFit:
     @cached_property
     def fitted(self) -> tuple[FittedShape, Corrections]:
         """What explains the measured steps best, corrections last."""
+        kept = self._kept
+        if kept is not None:
+            of = FittedShape(row_tile=kept.row_tile, distinct_per_block=kept.distinct_per_block)
+            return of, Corrections(
+                scale=kept.scale, constant_s=kept.constant_s, per_sequence_s=kept.per_sequence_s
+            )
         steps = self._steps
         if steps is None:
             return FittedShape(), NO_CORRECTIONS
@@ -103,6 +110,17 @@ class StepFit:
         predicted = self._predicted(steps, best, 1)
         return best, fit_corrections(predicted, steps.measured, steps.sequences)
 
+    @property
+    def to_keep(self) -> StepsFit:
+        """The same, for the profile's file."""
+        (of, corrections), found = self.fitted, self.uncertainty
+        return StepsFit(**vars(of), **vars(corrections), **vars(found))
+
+    @property
+    def _kept(self) -> StepsFit | None:
+        """What the profile's file has; None: nothing."""
+        return self.calibration.fits.get(GRAPH if self.has_graphs else EAGER)
+
     def _error_of(self, of: FittedShape, steps: _Steps) -> float:
         """Median error of some of the steps, corrections fitted to them."""
         predicted = self._predicted(steps, of, _TILE_STRIDE)
@@ -114,6 +132,11 @@ class StepFit:
     @cached_property
     def uncertainty(self) -> Uncertainty:
         """How far whole steps are from the model, and measurements of one operation apart."""
+        kept = self._kept
+        if kept is not None:
+            return Uncertainty(
+                runs=kept.runs, step_spread=kept.step_spread, part_spread=kept.part_spread
+            )
         curves = self.calibration.curves
         spread = {
             part: float(
@@ -169,9 +192,9 @@ class StepFit:
 
     def _is_alike(self, mode: str, shape: StepShape) -> bool:
         if not self.has_graphs:
-            return mode == "eager"
-        largest = max(self._capacity("graph").buckets)
-        return mode == "graph" or any(
+            return mode == EAGER
+        largest = max(self._capacity(GRAPH).buckets)
+        return mode == GRAPH or any(
             min(forward.fed.sum(), forward.kept.sum()) > largest for forward in shape.forwards
         )
 
@@ -179,7 +202,7 @@ class StepFit:
         return StepCapacity(
             max_rows=_ALL_GRAPHS // BLOCK_LENGTH,
             block_length=BLOCK_LENGTH,
-            cuda_graphs="off" if mode == "eager" else "auto",
+            cuda_graphs="off" if mode == EAGER else "auto",
             experts=self.calibration.experts is not None,
         )
 

@@ -22,8 +22,9 @@ from focus_bench.core.calibration import CalibrationSamples
 from focus_bench.core.curve_samples import Sample
 from focus_bench.core.errors import UsageError
 from focus_bench.core.gpu_profile_file import load_gpu_calibration, save_gpu_calibration, to_json
-from focus_bench.core.op_curves import GpuCalibration
+from focus_bench.core.op_curves import STEP_MODES, GpuCalibration
 from focus_bench.sim.calibration import bundled_profiles, fit_profile
+from focus_bench.sim.gpu_profile import fit_differences, with_fits
 
 
 @pytest.fixture
@@ -64,6 +65,27 @@ def test_a_good_profile_of_a_model_with_experts(
     code, _, err = check(profile, capsys)
     assert (code, len(err)) == (2, 1)
     assert "experts held_out_p50: 0.5; its own points say" in err[0]
+
+
+def test_the_packaged_profile_keeps_what_its_own_steps_give() -> None:
+    packaged = load_gpu_calibration(bundled_profiles()["h200_sdar-8b"])
+    assert list(packaged.fits) == list(STEP_MODES)
+    assert fit_differences(packaged) == []
+
+
+def test_a_fit_of_other_steps_is_said(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calibration = with_fits(load_gpu_calibration(profile))
+    save_gpu_calibration(calibration, profile)
+    assert check(profile, capsys)[0] == 0
+    wrong = dataclasses.replace(calibration.fits["graph"], row_tile=32)
+    save_gpu_calibration(
+        dataclasses.replace(calibration, fits={**calibration.fits, "graph": wrong}), profile
+    )
+    code, out, err = check(profile, capsys)
+    assert (code, out) == (2, "")
+    assert err == [
+        f"focus-bench: --check {profile}: fits graph: not those of its own steps (calibrate again)"
+    ]
 
 
 def test_every_problem_is_a_line_and_the_code_is_2(
@@ -216,7 +238,9 @@ def test_operations_are_kept_with_their_samples(
     for path in (operations_path(engine), tmp_path / "folder" / "mine.json"):
         if path != operations_path(engine):
             calibrate_operations(engine, path=path)
-        assert to_json(load_gpu_calibration(path)) == to_json(make_calibration())
+        kept = load_gpu_calibration(path)
+        assert to_json(kept) == to_json(make_calibration())
+        assert list(kept.fits) == list(STEP_MODES)
         csv = samples_path(path).read_text().splitlines()
         assert len(csv) == 4
         assert {p.suffix for p in path.parent.iterdir()} == {".json", ".csv"}

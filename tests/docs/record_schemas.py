@@ -35,6 +35,7 @@ from focus_bench.core.op_curves import (
 )
 from focus_bench.core.op_curves import PROFILE_SCHEMA_VERSION as GPU_PROFILE_SCHEMA_VERSION
 from focus_bench.core.records import FINISH_REASONS, SCHEMA_VERSION, SOURCES
+from focus_bench.core.step_fits import StepsFit
 from focus_bench.report import folder, quality_folder
 from focus_bench.report.failures import FailureFile
 from focus_bench.report.manifest import Manifest
@@ -275,7 +276,36 @@ def gpu_profile_file() -> Schema:
     # Of a dense model they are left out.
     body["properties"]["experts"] = definitions.of(MeasuredExperts)
     body["required"].remove("experts")
+    # Of a profile that was measured before they were kept, too.
+    body["properties"]["fits"] = _fits(definitions)
+    body["required"].remove("fits")
     return _file("a cost profile, schema 2: operations of a GPU", body, definitions)
+
+
+def _fits(definitions: _Definitions) -> Schema:
+    """What was fitted to a profile's steps, with what it is a fit to."""
+    numbers = {"type": "number", "minimum": 0}
+    parts = {"minItems": len(TIMED_PARTS), "maxItems": len(TIMED_PARTS)}
+    fit = definitions.record(StepsFit)
+    fit["properties"] |= {
+        "row_tile": {"type": "integer", "minimum": 1},
+        "distinct_per_block": {"type": ["number", "null"], "exclusiveMinimum": 0},
+        "runs": {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": ["number", "null"]}, **parts},
+        },
+        **{
+            name: {"type": "array", "items": numbers, **parts}
+            for name in ("step_spread", "part_spread")
+        },
+        **{
+            name: {"type": "object", "additionalProperties": numbers}
+            for name in ("scale", "constant_s", "per_sequence_s")
+        },
+    }
+    definitions[StepsFit.__name__] = fit
+    modes = {"type": "object", "additionalProperties": {"$ref": f"#/$defs/{StepsFit.__name__}"}}
+    return _object({"revision": _SIMPLE[int], "of": _HASH, "modes": modes})
 
 
 def _curve_name(num_axes: int) -> str:

@@ -18,7 +18,7 @@ from focus_bench.core.token_buckets import MAX_GRAPH_TOKENS, token_bucket
 from focus_bench.engine.calibration_grid import Limits, planned_points
 from focus_bench.sim.curve_model import SETTLING_S, CurveModel, as_new
 from focus_bench.sim.domain import domain_note, domain_of, shares_text
-from focus_bench.sim.gpu_profile import GpuProfile
+from focus_bench.sim.gpu_profile import GpuProfile, with_fits
 from focus_bench.sim.roofline import RooflineModel
 from focus_bench.sim.step_capacity import StepCapacity
 from focus_bench.sim.step_fit import StepFit
@@ -315,6 +315,19 @@ def test_corrections_find_a_host_that_is_slower_in_real_steps(calibration: GpuCa
 
 def fit_of(calibration: GpuCalibration, *, graphs: bool = True) -> StepFit:
     return StepFit(calibration=calibration, has_graphs=graphs)
+
+
+def test_a_kept_fit_is_the_one_that_would_be_made(calibration: GpuCalibration) -> None:
+    kept = with_fits(calibration)
+    for graphs in (True, False):
+        fitted, made = fit_of(kept, graphs=graphs), fit_of(calibration, graphs=graphs)
+        assert fitted.fitted == made.fitted
+        for name, values in vars(made.uncertainty).items():
+            assert np.array_equal(getattr(fitted.uncertainty, name), values, equal_nan=True)
+    tile = dataclasses.replace(kept.fits["graph"], row_tile=32)
+    other = dataclasses.replace(kept, fits={"graph": tile})
+    assert fit_of(other).fitted[0].row_tile == 32  # read, not made
+    assert fit_of(other, graphs=False).fitted == fit_of(calibration, graphs=False).fitted
 
 
 def test_small_steps_without_graphs_say_nothing_of_runs_with_graphs(
