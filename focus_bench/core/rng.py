@@ -16,6 +16,7 @@ FloatArray = npt.NDArray[np.float64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_11, _SHIFT_27, _SHIFT_30, _SHIFT_31 = (np.uint64(bits) for bits in (11, 27, 30, 31))
 
 
 @lru_cache(maxsize=256)
@@ -30,14 +31,17 @@ def generator(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng(stream_key(seed, name))
 
 
+# Drawing noise is the simulator's longest loop: what follows works in place where it can.
+
+
 def _mix(x: UInt64Array) -> UInt64Array:
-    # The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.
-    # Of its own copy of the numbers, in place: drawing noise is the simulator's longest loop.
-    x = x ^ (x >> np.uint64(30))
+    # The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche. Of
+    # numbers that nobody else holds.
+    x ^= x >> _SHIFT_30
     x *= _MIX_1
-    x ^= x >> np.uint64(27)
+    x ^= x >> _SHIFT_27
     x *= _MIX_2
-    x ^= x >> np.uint64(31)
+    x ^= x >> _SHIFT_31
     return x
 
 
@@ -51,14 +55,17 @@ def hash_u64(key: int | UInt64Array, *counters: npt.ArrayLike) -> UInt64Array:
     with np.errstate(over="ignore"):
         for counter in counters:
             c = np.asarray(counter).astype(np.uint64)
-            x = _mix((x + _GOLDEN) ^ (c * _MIX_1 + _GOLDEN))
+            c *= _MIX_1
+            c += _GOLDEN
+            x = _mix((x + _GOLDEN) ^ c)
     return x
 
 
 def uniform(key: int | UInt64Array, *counters: npt.ArrayLike) -> FloatArray:
     """Uniform floats in [0, 1) with 53 random bits, shaped as the counters' broadcast."""
-    bits = hash_u64(key, *counters) >> np.uint64(11)
-    return np.asarray(bits.astype(np.float64) * 2.0**-53)
+    floats: FloatArray = np.asarray(hash_u64(key, *counters) >> _SHIFT_11).astype(np.float64)
+    floats *= 2.0**-53
+    return floats
 
 
 def gumbel(key: int, *counters: npt.ArrayLike) -> FloatArray:
@@ -71,6 +78,13 @@ def normal(key: int | UInt64Array, *counters: npt.ArrayLike) -> FloatArray:
     """Standard normal noise (Box and Muller 1958), shaped as the counters' broadcast."""
     shared = hash_u64(key, *counters)
     which = np.arange(2, dtype=np.uint64).reshape(2, *(1,) * shared.ndim)
-    first, second = uniform(shared, which)
-    radius = np.sqrt(-2.0 * np.log(first + 2.0**-54))
-    return np.asarray(radius * np.cos(2.0 * np.pi * second))
+    drawn = uniform(shared, which)
+    radius, angle = drawn[:1], drawn[1:]
+    radius += 2.0**-54
+    np.log(radius, out=radius)
+    radius *= -2.0
+    np.sqrt(radius, out=radius)
+    angle *= 2.0 * np.pi
+    np.cos(angle, out=angle)
+    angle *= radius
+    return np.asarray(angle[0])

@@ -107,18 +107,29 @@ def synthetic_delta(
     """Importance deltas [n, B]: exp(-rank / tau) + noise * N(0, 1) over masked fed positions."""
     # Every masked fed position of the batch on one line, row after row: noise is costly, and the
     # other positions need none.
-    count = feed.num_decodable
-    index = np.flatnonzero(feed.decodable)
-    row = np.repeat(np.arange(block.num_rows), count)
-    rank = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
-    score = np.exp(-np.arange(block.block_length) / config.tau).take(rank)
+    count, length = feed.num_decodable, block.block_length
+    index = feed.decodable.reshape(-1).nonzero()[0]
+    row = index // length
+    before = count.cumsum() - count  # in the rows above
+    rank = np.arange(len(index)) - before.take(row)
+    score = _scores_of_ranks(length, config.tau).take(rank)
     if config.noise > 0.0:
         key = stream_key(seed, "importance-noise")
         of_row = hash_u64(key, block.request_key, block.request_steps)
-        score = score + config.noise * normal(of_row.take(row), index - row * block.block_length)
+        noise = normal(of_row.take(row), index - row * length)
+        noise *= config.noise
+        score += noise
     delta = np.zeros(feed.decodable.shape, dtype=np.float32)
-    delta.reshape(-1)[index] = score
+    delta.reshape(-1)[index] = score.astype(np.float32)
     return delta
+
+
+@lru_cache(maxsize=16)
+def _scores_of_ranks(length: int, tau: float) -> npt.NDArray[np.float64]:
+    """exp(-rank / tau) of ranks 0 to `length` - 1."""
+    scores = np.exp(-np.arange(length) / tau)
+    scores.flags.writeable = False  # every caller gets this very array
+    return scores
 
 
 def synthetic_steps_per_block(mean: float, block_length: int) -> float:
