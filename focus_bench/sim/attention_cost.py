@@ -87,8 +87,7 @@ class AttentionCost:
         )
         spread = np.linspace(0.2, 1.8, min(max(2, int(n)), _SPREAD_PLACES))
         ragged, _, _ = curves["attention_ragged"].at((n, middle, keys))
-        q, k = np.meshgrid(middle * spread, keys * spread)
-        shares, _, _ = curves["attention_decode"].at((n, q, k))
+        shares, _, _ = curves["attention_decode"].at((n, middle * spread, keys * spread[:, None]))
         return float(np.clip(ragged / shares.mean(), 0.8, 1.6)) - 1.0
 
 

@@ -26,7 +26,7 @@ from focus_bench.core.token_buckets import (
 from focus_bench.sim.attention_cost import AttentionCost
 from focus_bench.sim.corrections import NO_CORRECTIONS, Corrections
 from focus_bench.sim.cost_model import CostModel
-from focus_bench.sim.curves import CurveFunction, Tally
+from focus_bench.sim.curves import CurveFunction, Tally, is_whole
 from focus_bench.sim.op_work import Peaks, WorkShape
 from focus_bench.sim.roofline import arithmetic_caveat
 from focus_bench.sim.step_capacity import StepCapacity
@@ -354,7 +354,9 @@ class CurveModel:
 
     def _eviction(self, shape: DecodeShape) -> float:
         """Importance of the sequences that evict, selection and compaction of all."""
-        masked = np.rint(shape.masked_fed[shape.masked_fed > 0]).astype(np.int64)
+        masked = shape.masked_fed[shape.masked_fed > 0]
+        if not is_whole(masked):
+            masked = np.rint(masked).astype(np.int64)
         n, curves = float(shape.num_rows), self.curves
         found = (
             curves["importance"].mean_of_masked(float(len(masked)), masked),

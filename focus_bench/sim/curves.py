@@ -205,9 +205,7 @@ class SequencesTable:
 
     def __init__(self, grid: Grid, first: float) -> None:
         self._q, self._k = grid.table_axes
-        shape = (len(self._q.values), len(self._k.values))
-        q, k = np.meshgrid(self._q.values, self._k.values, indexing="ij")
-        seconds, known, dense = grid.at((np.full(shape, first), q, k))
+        seconds, known, dense = grid.at((first, self._q.values[:, None], self._k.values))
         known, dense = np.asarray(known), np.asarray(dense)
         # Of each cell, from its lowest corner: value, slopes along k and q, and their product.
         self._known = known[:-1, :-1].ravel()
@@ -347,11 +345,14 @@ class CurveFunction:
         """Seconds of a curve with one axis; shares inside and dense."""
         found = self._memo.get(rows)
         if found is None:
-            if self.is_carried or not self.grid.axes[0][0] <= rows <= self.grid.axes[0][-1]:
+            first, last = self.grid.axes[0][[0, -1]].tolist()
+            if not self.is_carried and first <= rows <= last:
+                found = self._inside(rows)
+            elif CURVES[self.name].clock == "host" and rows > last:
+                found = (float(self.grid.values[-1]), 0.0, 0.0)  # as much as the most measured
+            else:
                 seconds, inside, dense = self.at((rows,))
                 found = (float(seconds), float(inside), float(dense))
-            else:
-                found = self._inside(rows)
             self._memo[rows] = found
         return found
 
