@@ -67,8 +67,9 @@ def test_a_good_profile_of_a_model_with_experts(
     assert "experts held_out_p50: 0.5; its own points say" in err[0]
 
 
-def test_the_packaged_profile_keeps_what_its_own_steps_give() -> None:
-    packaged = load_gpu_calibration(bundled_profiles()["h200_sdar-8b"])
+@pytest.mark.parametrize("name", ["h200_sdar-8b", "h200_llada2-mini"])
+def test_a_packaged_profile_keeps_what_its_own_steps_give(name: str) -> None:
+    packaged = load_gpu_calibration(bundled_profiles()[name])
     assert list(packaged.fits) == list(STEP_MODES)
     assert fit_differences(packaged) == []
 
