@@ -141,7 +141,8 @@ class Recorder:
             i = request.request_id
             if self.trace is not None:
                 self.trace.add_end(i, request.ended_at, request.reason)
-            self._outputs[i] = request.output_ids
+            if self.source == "measured":  # a simulation decodes no text
+                self._outputs[i] = request.output_ids
             self._output_tokens += request.num_output_tokens
             counters = {name: int(values[i]) for name, values in self._counters.items()}
             self._requests.append(
