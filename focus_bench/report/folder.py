@@ -13,6 +13,7 @@ from focus_bench.core.errors import UsageError
 from focus_bench.core.records import SCHEMA_VERSION, RunRecord
 from focus_bench.core.workload import Provenance
 from focus_bench.report.atomic import concatenate_atomic, write_atomic
+from focus_bench.report.csv_files import naming_faults, whole_rows
 from focus_bench.report.export import (
     environment_csv,
     requests_csv,
@@ -29,9 +30,13 @@ from focus_bench.report.locked_folder import (
     read_failures,
     read_manifest,
     read_point_files,
+    with_remedy,
 )
 from focus_bench.report.manifest import Manifest
 from focus_bench.report.results import PointResult
+
+# Tables of all points, each made of one file a point.
+_RECORDS = ("requests.csv", "steps.csv", "environment.csv")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +121,20 @@ class ResultFolder(LockedFolder[PointResult]):
             raise UsageError("--output-dir", f"{path}, of {manifest.command}", allowed)
 
     def _read_points(self) -> Sequence[_PointFile]:
-        return read_point_files(self.path, _PointFile)
+        points = read_point_files(self.path, _PointFile)
+        for point in points:
+            for name in _RECORDS:
+                self._check_records(self._file(point.result, f".{name}"))
+        return points
+
+    @staticmethod
+    def _check_records(file: Path) -> None:
+        # The tables are made of these files: one that is cut would spoil the rows of the next.
+        try:
+            with naming_faults(file):
+                next(whole_rows(file))
+        except UsageError as error:
+            raise with_remedy(error, file) from error
 
     def _point_file(self, order: int, result: PointResult) -> _PointFile:
         return _PointFile(
@@ -134,6 +152,6 @@ class ResultFolder(LockedFolder[PointResult]):
         write_atomic(self.path / "summary.csv", summary_csv(results, failures))
         write_atomic(self.path / "results.json", results_json(results, failures))
         write_atomic(self.path / "runs.csv", runs_csv(results))
-        for name in ("requests.csv", "steps.csv", "environment.csv"):
+        for name in _RECORDS:
             parts = [self._file(result, f".{name}") for result in results]
             concatenate_atomic(self.path / name, parts)

@@ -321,8 +321,20 @@ def _is_whole(file: Path) -> bool:
 
 def read_point_files(path: Path, kind: type[File]) -> list[File]:
     """All point files of a folder, in the order in which they finished; raises as above."""
-    files = (_read_record(kind, file) for file in _point_files(path))
+    files = []
+    for file in _point_files(path):
+        try:
+            files.append(_read_record(kind, file))
+        except _NotWholeError as error:
+            raise with_remedy(error, file) from error
     return sorted(files, key=lambda point: point.order)
+
+
+def with_remedy(error: UsageError, file: Path) -> UsageError:
+    """The error that a damaged file of a finished point is, saying how to do the point again."""
+    files = file.with_name(f"{file.name.partition('.')[0]}.*")
+    allowed = f"{error.allowed}; once {files} are deleted, --resume does the point again"
+    return UsageError(error.field, error.value, allowed)
 
 
 def read_failures(path: Path) -> list[FailureFile]:

@@ -69,3 +69,44 @@ def test_a_trace_lacks_no_record(
     file.write_bytes(b"".join(lines[:-1]))
     line = refused(["report", str(folder), "--perfetto", str(tmp_path / "t.json")], capsys)
     assert said in line
+
+
+def damaged(whole: bytes, damage: str) -> bytes | None:
+    """A file's content after that damage; None: it is gone."""
+    cut = whole[: whole.index(b"\n") // 2], whole[: len(whole) // 2]
+    return {"missing": None, "empty": b"", "cut header": cut[0], "cut": cut[1]}[damage]
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut header", "cut"])
+@pytest.mark.parametrize("ending", ["requests.csv", "steps.csv", "environment.csv", "json"])
+def test_resume_names_a_damaged_file_and_does_its_point_again_without_it(
+    ending: str, damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def simulate(*batch_sizes: str) -> list[str]:
+        sizes = [flag for size in batch_sizes for flag in ("--batch-size", size)]
+        shape = ["--policy", "focus", "--num-prompts", "2", "--max-new-tokens", "8", *sizes]
+        return ["simulate", "--gpu", "h200", *shape, "--output-dir", str(tmp_path / "out")]
+
+    assert main(simulate("1", "2")) == 0
+    tables = {file.name: file.read_bytes() for file in (tmp_path / "out").glob("*.csv")}
+    file = sorted((tmp_path / "out" / "points").glob(f"*.{ending}"))[0]
+    whole = file.read_bytes()
+    content = damaged(whole, damage)
+    others = {f: f.read_bytes() for f in file.parent.iterdir() if f != file}
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    capsys.readouterr()
+    stem = file.with_name(f"{file.name.partition('.')[0]}.*")
+    if (ending, damage) != ("json", "missing"):  # such a point is not finished
+        line = refused([*simulate("1", "2"), "--resume"], capsys)
+        assert line.startswith(f"focus-bench: error: result file: '{file}' is not usable")
+        assert line.endswith(f"; once {stem} are deleted, --resume does the point again")
+        assert {f: f.read_bytes() for f in others} == others
+        for part in file.parent.glob(stem.name):
+            part.unlink()
+    assert main([*simulate("1", "2"), "--resume"]) == 0
+    for name in ("requests.csv", "steps.csv", "environment.csv"):
+        found = sorted((tmp_path / "out" / name).read_bytes().splitlines())
+        assert found == sorted(tables[name].splitlines())
