@@ -42,8 +42,21 @@ KIND = "gpu-operations"
 LONGEST_S = 86_400.0
 # A spread, relative to the median: beyond it no interval can be drawn.
 LARGEST_SPREAD = 100.0
-# More than any count.
+# More than any count, and than any of one step: far beyond what a GPU holds, and few enough that a
+# step's sequences can be laid out one by one.
 MOST = 2**53
+MOST_SEQUENCES, MOST_TOKENS, MOST_KEYS = 2**16, 2**24, 2**32
+_MOST_OF_STEP = {
+    **dict.fromkeys(
+        ("prefill_chunks", "forwards", "rows", "evicting_rows", "importance_groups"), MOST_SEQUENCES
+    ),
+    **dict.fromkeys(
+        ("prefill_tokens", "prefill_blocks", "fed", "kept", "head_rows", "importance_masked"),
+        MOST_TOKENS,
+    ),
+    **dict.fromkeys(("prefill_keys", "first_keys", "later_keys", "swapped_tokens"), MOST_KEYS),
+    **dict.fromkeys(("prefill_pairs", "first_pairs", "later_pairs", "importance_pairs"), MOST),
+}
 # Slower and faster than any device, bytes or operations a second.
 MIN_RATE, MAX_RATE = 1.0, 1e24
 
@@ -289,7 +302,8 @@ def _steps_from_json(value: object, source: str) -> CalibrationSamples:
         given = value["seconds"][part]
         _check_numbers(given, f"{source} seconds {part}", low=0.0, high=LONGEST_S)
     for name in COUNT_NAMES:
-        _check_numbers(value["counts"][name], f"{source} counts {name}", low=0.0, high=MOST)
+        given, most = value["counts"][name], _MOST_OF_STEP[name]
+        _check_numbers(given, f"{source} counts {name}", low=0.0, high=most)
     return samples
 
 
@@ -306,7 +320,7 @@ def _check_numbers(
         if is_number and low <= value <= high and value < math.inf and (value > low or not is_open):
             continue
         allowed = f"a finite number {'above' if is_open else 'from'} {low:g}"
-        most = "" if high == math.inf else f"{', at most' if is_open else ' to'} {high:g}"
+        most = "" if high == math.inf else f"{', at most' if is_open else ' to'} {high:.10g}"
         shown = value if isinstance(value, str) else json.dumps(value)
         raise UsageError(f"{source}[{index}]", shown, allowed + most)
 

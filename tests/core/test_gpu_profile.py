@@ -21,7 +21,7 @@ from gpu_calibration_cases import (
     with_curve,
 )
 
-from focus_bench.core.calibration import dimensions_of
+from focus_bench.core.calibration import COUNT_NAMES, dimensions_of
 from focus_bench.core.costs import DecodeShape, PrefillShape, decode_ops, prefill_ops
 from focus_bench.core.curve_floors import Widths, floor_s
 from focus_bench.core.curve_samples import Sample, curves_of, held_out_errors, samples_csv
@@ -196,6 +196,16 @@ def test_what_is_no_such_file_is_refused_by_name(
     assert said in str(caught.value)
 
 
+def count(value: dict[str, Any], name: str, number: int) -> None:
+    value["steps"]["eager"]["counts"][name][0] = number
+
+
+@pytest.mark.parametrize("name", COUNT_NAMES)
+def test_every_count_of_a_step_has_a_limit(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"counts {name}\[0\]: .* to [0-9]"):
+        from_json(changed(lambda v: count(v, name, 2**53 + 1)), source="profile x.json")
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, None, -1e-6, 0, True, "1e-6", 1e5])
 def test_seconds_that_cannot_be_measured_are_refused(value: object) -> None:
     """Of curves and of steps, which may take none."""
@@ -233,6 +243,10 @@ def test_seconds_that_cannot_be_measured_are_refused(value: object) -> None:
         (lambda v: v["dimensions"].update(dtype="float8"), "dimensions dtype: 'float8'"),
         (lambda v: v["steps"]["eager"]["counts"]["fed"].__setitem__(0, -32), "fed[0]: '-32'"),
         (lambda v: v["steps"]["eager"]["counts"]["fed"].__setitem__(0, 10**30), "unreadable"),
+        (lambda v: count(v, "rows", 10**9), "rows[0]: '1000000000'"),
+        (lambda v: count(v, "prefill_chunks", 65_537), "prefill_chunks[0]: '65537'"),
+        (lambda v: count(v, "fed", 2**24 + 1), "number from 0 to 16777216"),
+        (lambda v: count(v, "later_keys", 2**32 + 1), "number from 0 to 4294967296"),
         (lambda v: v.update(schema_version=2.0), "schema_version: 2.0"),
         (lambda v: v["curves"]["qkv"].update(held_out_p50=math.nan), "held_out_p50[0]: 'NaN'"),
     ],
