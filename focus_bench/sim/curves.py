@@ -282,7 +282,8 @@ class CurveFunction:
     there: efficiency is carried over; `latency_s`, which a kernel takes whatever it does, stays. x*
     is x, clamped to what was measured; for products on another model or device, the rows of equal
     arithmetic intensity over the ridge. On the measured model and device, inside, that is the
-    measured curve itself.
+    measured curve itself. On another device nothing takes longer or shorter than either peak's
+    ratio would make it.
     """
 
     name: str
@@ -434,6 +435,22 @@ class CurveFunction:
         return scaled
 
     @cached_property
+    def _peak_ratios(self) -> tuple[float, float] | None:
+        """How much slower a kernel is here at most and at least; None on the measured device."""
+        if self.peaks == self.measured_peaks or not rows_kernels(self.name, self.shape):
+            return None
+        there, here = self.measured_peaks, self.peaks
+        ratios = (
+            there.flops_per_s / here.flops_per_s,
+            there.bytes_per_s / here.bytes_per_s,
+        )
+        return max(ratios), min(ratios)
+
+    @cached_property
+    def _on_measured_device(self) -> "CurveFunction":
+        return replace(self, peaks=self.measured_peaks, _memo={}, _tables={}, _lines={})
+
+    @cached_property
     def _kernels(self) -> int:
         return max(1, len(rows_kernels(self.name, self.shape)))
 
@@ -488,5 +505,14 @@ class CurveFunction:
             here = roofline_s(self.name, self.shape, self.peaks, raised)
             there = roofline_s(self.name, self.measured_shape, self.measured_peaks, clamped)
             seconds = self._scaled(seconds, here, there)
+        if self._peak_ratios is not None:
+            # (What few rows take is in part no peak's: at fewer still, its share looks larger.)
+            slowest, fastest = self._peak_ratios
+            as_measured = self._on_measured_device.at(coordinates)[0]
+            seconds = np.clip(
+                seconds,
+                self._scaled(as_measured, fastest, 1.0),
+                self._scaled(as_measured, slowest, 1.0),
+            )
         inside = inside * within * (0.0 if self.is_carried else 1.0)
         return np.asarray(seconds), np.asarray(inside), np.asarray(dense * inside)

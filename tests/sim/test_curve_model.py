@@ -11,11 +11,13 @@ from sim_cases import ConstantTime, make_point, make_workload, simulate
 from focus_bench.core.config import SchedulerConfig
 from focus_bench.core.costs import DecodeShape, PrefillShape, StepShape
 from focus_bench.core.errors import UsageError
+from focus_bench.core.gpu_profile_file import load_gpu_calibration
 from focus_bench.core.hardware import get_hardware
 from focus_bench.core.model_spec import PRESETS
-from focus_bench.core.op_curves import GpuCalibration
+from focus_bench.core.op_curves import CURVES, GpuCalibration
 from focus_bench.core.token_buckets import MAX_GRAPH_TOKENS, token_bucket
 from focus_bench.engine.calibration_grid import Limits, planned_points
+from focus_bench.sim.calibration import bundled_profiles
 from focus_bench.sim.curve_model import SETTLING_S, CurveModel, as_new
 from focus_bench.sim.domain import domain_note, domain_of, shares_text
 from focus_bench.sim.gpu_profile import GpuProfile, with_fits
@@ -237,6 +239,26 @@ def test_another_gpu_takes_over_efficiencies_not_times(profile: GpuProfile) -> N
     assert np.mean(unscaled) > 0.25
     assert domain_of(model.tally.shares) == "extrapolated"
     assert "efficiencies carried over to NVIDIA H100 PCIe" in model.label
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm4-80g", "h100-pcie", "h100-sxm", "b200"])
+@pytest.mark.parametrize("model", ["sdar-8b", "llada2-mini"])
+def test_another_gpu_is_slower_by_no_more_than_its_peaks_are(model: str, gpu: str) -> None:
+    """Nor less: what few rows take is no measure of a peak, at whatever rows it is looked up."""
+    spec, sheet, own_sheet = PRESETS[model], get_hardware(gpu), get_hardware("h200")
+    calibration = load_gpu_calibration(bundled_profiles()[f"h200_{model}"])
+    capacity = StepCapacity(max_rows=64, block_length=32, experts=spec.experts is not None)
+    own = CurveModel(spec=spec, calibration=calibration, capacity=capacity)
+    there = dataclasses.replace(own, hardware=sheet)
+    flops = own_sheet.dense_16bit_flops / sheet.dense_16bit_flops
+    ratios = sorted((flops, own_sheet.memory_bandwidth / sheet.memory_bandwidth, 1.0))
+    for name, curve in own.curves.items():
+        if CURVES[name].axes != ("rows",) or CURVES[name].clock != "device":
+            continue
+        for rows in (1, 2, 5, 17, 32, 64, 100, 300, 1024, 5000):
+            measured, carried = curve.at_rows(rows)[0], there.curves[name].at_rows(rows)[0]
+            assert ratios[0] * measured <= carried * 1.0001, (name, rows)
+            assert carried <= ratios[-1] * measured * 1.0001, (name, rows)
 
 
 def test_another_model_takes_over_efficiencies(profile: GpuProfile) -> None:
