@@ -151,6 +151,7 @@ def _measure_operations(engine: "Engine", flags: CalibrateFlags, console: "Conso
 def _check(path: Path, console: "Console") -> int:
     from focus_bench.api.profiles import check_profile, naming_flag
     from focus_bench.core.op_curves import GpuCalibration
+    from focus_bench.core.profile_check import VERDICT
     from focus_bench.report.profiles import describe_operations
     from focus_bench.sim.fit_check import LIMITS_TEXT
 
@@ -162,6 +163,7 @@ def _check(path: Path, console: "Console") -> int:
         return 2
     if isinstance(profile, GpuCalibration):
         console.print(describe_operations(profile))
+        console.print(VERDICT, soft_wrap=True)
     else:
         _describe_steps(profile, console)
         console.print(LIMITS_TEXT, soft_wrap=True)

@@ -81,7 +81,7 @@ def is_gpu_calibration(value: object) -> bool:
 
 def passed_over(path: Path, calibration: GpuCalibration | None = None) -> list[str]:
     """What reading a profile passes over, one line each: keys that an object has twice and, of a
-    GPU's (`calibration`, as it was read), names that such a profile has not.
+    GPU's (`calibration`, as it was read), names that such a profile has not, and fits.
     """
     problems: list[str] = []
 
@@ -107,7 +107,7 @@ def passed_over(path: Path, calibration: GpuCalibration | None = None) -> list[s
             problems.append(
                 f"{key} {', '.join(others)}: not known; allowed: {of}{', '.join(names)}"
             )
-    return problems
+    return problems + step_fits.fits_passed_over(value)
 
 
 def to_json(calibration: GpuCalibration) -> dict[str, object]:

@@ -20,8 +20,8 @@ from focus_bench.core.errors import UsageError
 FloatArray = npt.NDArray[np.float64]
 
 KEY = "fits"
-# Of how fits are made of steps. Those of another revision are not read but made anew.
-FITS_REVISION = 1
+# Of how fits are made of steps, and signed. Those of another revision are not read but made anew.
+FITS_REVISION = 2
 _MOST = 1e300
 # Relative; machines round sums differently.
 SAME = 1e-6
@@ -51,22 +51,41 @@ class StepsFit:
 def fits_to_json(fits: Mapping[str, StepsFit], profile: Mapping[str, object]) -> dict[str, object]:
     """Plain values of the fits of a profile, by mode; `profile`: the plain values of the rest."""
     modes = {mode: _fit_to_json(fit) for mode, fit in fits.items()}
-    return {"revision": FITS_REVISION, "of": _digest(profile), "modes": modes}
+    return {"revision": FITS_REVISION, "of": _digest(profile, modes), "modes": modes}
 
 
 def fits_from_json(profile: Mapping[str, object], *, source: str) -> dict[str, StepsFit]:
-    """The inverse, of a profile's file; empty if it keeps none, or those of other measurements or
-    of another revision. Raises UsageError naming `source` and the key that is wrong.
+    """The inverse, of a profile's file; empty if it keeps none, or those of another revision, or
+    if they or what they were fitted to was altered. Raises UsageError naming `source` and the key
+    that is wrong.
     """
     if KEY not in profile:
         return {}
     value, source = profile[KEY], f"{source} {KEY}"
     if not isinstance(value, dict) or not isinstance(value.get("modes"), dict):
         raise UsageError(source, type(value).__name__, "revision, of and modes, by calibrate")
-    rest = {name: of for name, of in profile.items() if name != KEY}
-    if value.get("revision") != FITS_REVISION or value.get("of") != _digest(rest):
+    modes = value["modes"]
+    if value.get("revision") != FITS_REVISION or value.get("of") != _digest(profile, modes):
         return {}
-    return {mode: _fit_from_json(fit, f"{source} {mode}") for mode, fit in value["modes"].items()}
+    return {mode: _fit_from_json(fit, f"{source} {mode}") for mode, fit in modes.items()}
+
+
+def fits_passed_over(profile: Mapping[str, object]) -> list[str]:
+    """Why the fits that a profile's file keeps are not used, one line each; of another revision,
+    which is no fault, none.
+    """
+    if KEY not in profile:
+        return []
+    value = profile[KEY]
+    assert isinstance(value, dict)  # as it was read
+    revision = value.get("revision")
+    if type(revision) is not int:
+        return [f"{KEY} revision: {json.dumps(revision)}; allowed: a whole number"]
+    if "of" not in value:
+        return [f"{KEY} of: missing; needed: the digest that calibrate writes"]
+    if revision != FITS_REVISION or value["of"] == _digest(profile, value["modes"]):
+        return []
+    return [f"{KEY}: they or what they were fitted to was altered; they are not used"]
 
 
 def is_alike(one: StepsFit, other: StepsFit) -> bool:
@@ -86,8 +105,9 @@ def is_alike(one: StepsFit, other: StepsFit) -> bool:
     return True
 
 
-def _digest(profile: Mapping[str, object]) -> str:
-    text = json.dumps(profile, sort_keys=True)
+def _digest(profile: Mapping[str, object], modes: Mapping[str, object]) -> str:
+    """Of a profile and its fits by mode."""
+    text = json.dumps({**profile, KEY: modes}, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

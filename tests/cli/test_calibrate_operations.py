@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,34 @@ def test_a_fit_of_other_steps_is_said(profile: Path, capsys: pytest.CaptureFixtu
     assert err == [
         f"focus-bench: --check {profile}: fits graph: not those of its own steps (calibrate again)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda fits: fits["modes"]["graph"]["scale"].update(suffix=1.2), "altered; they are not"),
+        (lambda fits: fits.update(of="0" * 16), "altered; they are not used"),
+        (lambda fits: fits.pop("of"), "fits of: missing; needed: the digest"),
+        (lambda fits: fits.update(revision=None), "fits revision: null; allowed: a whole number"),
+        (lambda fits: fits.update(revision="x"), 'fits revision: "x"; allowed'),
+        (lambda fits: fits.update(revision=math.nan), "fits revision: NaN; allowed"),
+    ],
+)
+def test_altered_fits_are_said_and_not_used(
+    change: Callable[[dict[str, Any]], object],
+    said: str,
+    profile: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_gpu_calibration(with_fits(load_gpu_calibration(profile)), profile)
+    assert check(profile, capsys)[1].splitlines()[-1].startswith("ok: ")
+    value = json.loads(profile.read_text())
+    change(value["fits"])
+    profile.write_text(json.dumps(value))
+    code, out, err = check(profile, capsys)
+    assert (code, out, len(err)) == (2, "", 1)
+    assert said in err[0]
+    assert load_gpu_calibration(profile).fits == {}
 
 
 def test_every_problem_is_a_line_and_the_code_is_2(

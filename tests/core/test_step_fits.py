@@ -14,7 +14,7 @@ from gpu_calibration_cases import make_calibration
 
 from focus_bench.core.errors import UsageError
 from focus_bench.core.gpu_profile_file import from_json, load_gpu_calibration, save_gpu_calibration
-from focus_bench.core.step_fits import StepsFit, is_alike
+from focus_bench.core.step_fits import StepsFit, _digest, is_alike
 
 FIT = StepsFit(
     row_tile=64,
@@ -56,6 +56,9 @@ def test_fits_to_other_figures_or_of_another_revision_are_left_alone(path: Path)
     slower = copy.deepcopy(value)
     slower["steps"]["graph"]["seconds"]["suffix"][0] *= 2.0
     assert from_json(slower, source="it").fits == {}
+    wrong = copy.deepcopy(value)
+    graph(wrong)["scale"]["suffix"] *= 1.2
+    assert from_json(wrong, source="it").fits == {}
     value["fits"]["revision"] += 1
     assert from_json(value, source="it").fits == {}
     del value["fits"]
@@ -90,6 +93,9 @@ def test_what_is_no_fit_is_said_by_name(
 ) -> None:
     value = json.loads(path.read_text())
     change(value)
+    modes = value["fits"]["modes"] if isinstance(value["fits"], dict) else None
+    if isinstance(modes, dict):  # signed as if calibrate had written it
+        value["fits"]["of"] = _digest(value, modes)
     with pytest.raises(UsageError) as error:
         from_json(value, source="profile x.json")
     assert str(error.value).startswith("profile x.json fits")
