@@ -5,17 +5,20 @@ and what a chat template is, is hf_tokenizer's matter.
 """
 
 import hashlib
-import importlib.util
 import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import AddedToken
 
 from focus_bench.core.workload import TokenArray
+
+if TYPE_CHECKING:
+    import tiktoken
 
 # SHA-256 of vocab.json followed by merges.txt, as published with Qwen2.5, Qwen3 and SDAR. tiktoken
 # knows no merges: it joins any two neighbours that make a token, the lowest id first. That is the
@@ -36,12 +39,12 @@ class Qwen2Bpe:
     """
 
     def __init__(self, folder: Path, pattern: str, added: Mapping[int, AddedToken]) -> None:
-        import tiktoken
-
+        encoding = _encoding_class()
+        assert encoding is not None  # see is_known
         ids: dict[str, int] = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
         self._separator = max([*ids.values(), *added]) + 1
         special = {token.content: token_id for token_id, token in added.items()}
-        self._encoding = tiktoken.Encoding(
+        self._encoding = encoding(
             folder.name,
             pat_str=pattern,
             mergeable_ranks=dict(zip(_as_bytes(ids), ids.values(), strict=True)),
@@ -53,7 +56,7 @@ class Qwen2Bpe:
         """Whether the folder's vocabulary is this one, with `added` tokens, by id, that have no
         rules of their own and follow it without gaps, all `special` texts among them.
 
-        False without tiktoken, too: the ids are the same, and only come later.
+        False without a tiktoken that works, too: the ids are the same, and only come later.
         """
         files = (folder / "vocab.json", folder / "merges.txt")
         if (folder / "tokenizer.json").is_file() or not all(file.is_file() for file in files):
@@ -66,12 +69,10 @@ class Qwen2Bpe:
         )
         if not plain or len(texts) < len(added) or not texts.issuperset(special):
             return False
-        if importlib.util.find_spec("tiktoken") is None:
-            return False
         if sorted(added) != list(range(QWEN2_SIZE, QWEN2_SIZE + len(added))):
             return False
         digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-        return digest == QWEN2_FILES
+        return digest == QWEN2_FILES and _encoding_class() is not None
 
     def takes(self, text: str) -> bool:
         """Whether the ids of `text` need nothing that is not here (composing of characters)."""
@@ -94,6 +95,16 @@ class Qwen2Bpe:
         ends = np.flatnonzero(found == self._separator)
         pieces = np.split(found.astype(np.int32), ends)
         return [pieces[0], *(piece[1:] for piece in pieces[1:])]
+
+
+def _encoding_class() -> "type[tiktoken.Encoding] | None":
+    """tiktoken's; None where it is missing or broken, in whatever way."""
+    try:
+        import tiktoken
+
+        return tiktoken.Encoding
+    except Exception:
+        return None
 
 
 def _as_bytes(texts: Iterable[str]) -> list[bytes]:

@@ -1,7 +1,8 @@
 """tiktoken against tokenizers on a vocabulary trained here, which is made known for the tests."""
 
 import hashlib
-import importlib.util
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -114,8 +115,23 @@ def test_what_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         AddedToken("a"),
     ):
         assert not Qwen2Bpe.is_known(folder, {400: odd}, [])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert not Qwen2Bpe.is_known(folder, plain, [])
+
+
+@pytest.mark.parametrize("fault", ["missing", "empty", "raises"])
+def test_without_a_working_tiktoken_tokenizers_does_it(
+    folder: Path, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_known(folder, monkeypatch)
+    monkeypatch.setitem(sys.modules, "tiktoken", types.ModuleType("tiktoken"))
+    if fault == "missing":
+        monkeypatch.setitem(sys.modules, "tiktoken", None)
+    elif fault == "raises":
+        (tmp_path / "tiktoken.py").write_text("raise OSError('libtiktoken.so: cut off')")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "tiktoken")
+    tokenizer = HfTokenizer(folder)
+    assert tokenizer._qwen2 is None
+    assert tokenizer.encode_batch(["a<|MASK|>"])[0].tolist()[-1] == 401
 
 
 def test_no_texts(folder: Path) -> None:
