@@ -16,6 +16,7 @@ from focus_bench.api.host_profiles import HostBoundModel, HostProfile
 from focus_bench.api.points import load_workload
 from focus_bench.api.profiles import CPU, cpu_profile_of, load_either, naming_flag
 from focus_bench.bench.defaults import acceptance_for, importance_for
+from focus_bench.core.calibration import check_applies
 from focus_bench.core.config import AcceptanceConfig, EngineConfig, PointConfig
 from focus_bench.core.cpu_threads import default_threads
 from focus_bench.core.errors import UsageError
@@ -187,17 +188,24 @@ class Target:
         from focus_bench.sim.calibration import ProfileModel
         from focus_bench.sim.roofline import RooflineModel
 
+        self.check_predicts(spec)
         if self.profile is not None:
             return ProfileModel(spec=spec, profile=self.profile)
         if self.operations is not None and self.operations.calibration.covers(spec):
             return self._model_of_operations(point, spec, num_pages)
-        if self.hardware is None:
-            assert self.operations is not None
-            of = self.operations.calibration.model
-            raise UsageError(
-                "--model", spec.name, f"a model with layers as {of} has, on this profile"
-            )
+        assert self.hardware is not None
         return RooflineModel(spec=spec, hardware=self.hardware)
+
+    def check_predicts(self, spec: ModelSpec) -> None:
+        """Raise UsageError for a model that neither its profile nor a data sheet is good for."""
+        if self.profile is not None:
+            check_applies(self.profile.samples.dimensions, spec, profile=self.profile.name)
+        elif self.hardware is None:
+            assert self.operations is not None
+            measured = self.operations.calibration
+            if not measured.covers(spec):
+                allowed = f"a model with layers as {measured.model} has, on this profile"
+                raise UsageError("--model", spec.name, allowed)
 
     def _model_of_operations(
         self, point: PointConfig, spec: ModelSpec, num_pages: int

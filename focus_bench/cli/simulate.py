@@ -85,11 +85,25 @@ def _campaigns(flags: SimulateFlags, points: "tuple[PointConfig, ...]") -> "list
     campaigns = []
     for engine in dict.fromkeys(point.engine for point in points):
         own = tuple(point for point in points if point.engine == engine)
-        campaigns += [
-            prediction_campaign(own, target, interval=flags.interval)
-            for target in _targets(flags, engine)
-        ]
+        for target in _targets(flags, engine):
+            _check_predicts(target, own[0], flags)
+            campaigns.append(prediction_campaign(own, target, interval=flags.interval))
     return campaigns
+
+
+def _check_predicts(target: "Target", point: "PointConfig", flags: SimulateFlags) -> None:
+    """Raise UsageError naming the flag, also one that was not given, before any point fails."""
+    from focus_bench.core.errors import UsageError
+
+    try:
+        target.check_predicts(target.spec_of(point))
+    except UsageError as error:
+        if error.field != "--gpu":
+            raise
+        if flags.profile is not None:
+            raise UsageError("--profile", str(flags.profile), error.allowed) from error
+        given = error.value if flags.gpu is not None else f"not given, so {target.name}"
+        raise UsageError(error.field, given, error.allowed) from error
 
 
 def _targets(flags: SimulateFlags, engine: "EngineConfig") -> "list[Target]":

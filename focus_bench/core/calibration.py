@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from focus_bench.core.costs import Phase, StepShape
 from focus_bench.core.errors import UsageError, reason_of
+from focus_bench.core.hardware import HARDWARE
 from focus_bench.core.model_spec import ModelSpec
 
 SAMPLES_SCHEMA_VERSION = 1
@@ -201,7 +202,10 @@ def check_applies(dimensions: Mapping[str, int | str], spec: ModelSpec, *, profi
     """
     if spec.experts is not None and dict(dimensions) != dimensions_of(spec):
         raise UsageError(
-            "--gpu", profile, f"a data sheet, or a profile measured on {spec.name} (it has experts)"
+            "--gpu",
+            profile,
+            f"a data sheet ({', '.join(HARDWARE)}), or a profile measured on {spec.name} (it has "
+            "experts)",
         )
 
 

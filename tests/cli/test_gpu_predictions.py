@@ -356,3 +356,23 @@ def test_pages_of_another_size_than_measured_are_named(
     )
     assert line in target.predict(make_point(scheduler=few), make_workload(2)).notes
     assert line not in target.predict(experts, make_workload(2)).notes
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ([], "--gpu: 'not given, so cpu' is not usable; allowed: a data sheet (a100-sxm4-80g, "),
+        (["--gpu", "h200,cpu"], "--gpu: 'cpu' is not usable; allowed: a data sheet (a100-"),
+        (["--profile", str(bundled_profiles()["cpu"])], "cpu.json' is not usable; allowed: a data"),
+        (["--dry-run"], "--gpu: 'not given, so cpu' is not usable; allowed: a data sheet (a100-"),
+    ],
+)
+def test_a_cpu_that_tells_nothing_of_experts_is_said_once_before_anything_is_run(
+    flag: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["simulate", "--model", "llada2-mini", *flag, "--output-dir", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert ", b200), or a profile measured on llada2-mini" in line
+    assert not out.exists()
