@@ -6,7 +6,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from figure_samples import data_of, sweep, write_folder, write_quality
+from figure_samples import a_run, data_of, sweep, write_folder, write_quality
+from report_samples import PROVENANCE
 from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
@@ -15,10 +16,12 @@ from typer.testing import CliRunner
 from focus_bench.cli.app import app
 from focus_bench.report.figures.data import load_report
 from focus_bench.report.figures.theme import PLACEHOLDERS, THEMES
+from focus_bench.report.html.facts import tiles
 from focus_bench.report.html.files import write_figures, write_html
 from focus_bench.report.html.page import report_html
 from focus_bench.report.html.renderables import renderable_html
 from focus_bench.report.layout import Column, FittedTable
+from focus_bench.report.results import PointResult, result_of
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 # Attributes that make a browser load something.
@@ -182,6 +185,25 @@ def test_pages_of_folders_with_little_in_them(kind: str, tmp_path: Path) -> None
     if kind == "failed requests":
         assert "no <page>" in page.text
         assert "no point has an output throughput" not in page.text
+
+
+def test_headlines_leave_out_bounds_and_name_one_of_several_devices() -> None:
+    def result(policy: str, tokens: int, hardware: str) -> PointResult:
+        (point,) = sweep((policy,), batches=(8,), blocks=(32,))
+        run = a_run(tokens=tokens, source="predicted")
+        return result_of(point, run, provenance=PROVENANCE, hardware=hardware)
+
+    tokens = {"baseline": 100, "focus": 200, "ideal": 500}
+    slow = [result(policy, n, "a100") for policy, n in tokens.items()]
+    fast = [result(policy, 3 * n, "h200") for policy, n in tokens.items()]
+    throughput, speedup = (tile.text for tile in tiles(data_of(slow))[:2])
+    assert throughput == "highest output throughput: focus, batch 8, B 32, predicted"
+    assert speedup == "best speed-up over the baseline: focus, batch 8, B 32, predicted"
+    throughput, speedup = (tile.text for tile in tiles(data_of(slow + fast))[:2])
+    assert throughput == "highest output throughput: focus, batch 8, B 32, predicted on h200"
+    assert "focus, batch 8, B 32, predicted on " in speedup
+    assert tiles(data_of(slow + fast))[1].value == tiles(data_of(slow))[1].value == "2.00x"
+    assert len(tiles(data_of([slow[2]]))) == 1  # nothing but the count
 
 
 def test_a_page_of_nothing_opens() -> None:

@@ -66,6 +66,11 @@ class Plotted:
         return self.policy == "baseline"
 
     @property
+    def is_bound(self) -> bool:
+        """Whether it is what no engine reaches."""
+        return self.policy == "ideal"
+
+    @property
     def batch_size(self) -> int:
         """Requests in a batch."""
         return self.result.point.scheduler.batch_size

@@ -36,12 +36,16 @@ def subtitle(data: ReportData) -> str:
 
 
 def tiles(data: ReportData) -> tuple[Tile, ...]:
-    """Best throughput, best speed-up, error of the predictions, best score, failures."""
-    points = plotted(data.results)
+    """Best throughput, best speed-up, error of the predictions, best score, failures.
+
+    Bounds that no engine reaches are no best.
+    """
+    points = [p for p in plotted(data.results) if not p.is_bound]
     measured = [p for p in points if not p.is_predicted]
+    is_several = len({p.result.hardware for p in points}) > 1
     shown = [
-        _best_throughput(measured or points),
-        _best_speedup(points, measured or points),
+        _best_throughput(measured or points, is_several),
+        _best_speedup(points, measured or points, is_several),
         _prediction_error(data),
         _best_score(data.quality),
         _counts(data),
@@ -70,30 +74,34 @@ def environment(manifest: Manifest) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in facts if value)
 
 
-def _best_throughput(points: Sequence[Plotted]) -> Tile | None:
+def _best_throughput(points: Sequence[Plotted], is_several: bool) -> Tile | None:
     known = [p for p in points if p.result.metrics.output_throughput is not None]
     if not known:
         return None
     best = max(known, key=lambda p: p.result.metrics.output_throughput or 0.0)
     value = formats.number(best.result.metrics.output_throughput)
-    return Tile(value=f"{value} tok/s", text=f"highest output throughput: {_where(best)}")
+    where = _where(best, is_several)
+    return Tile(value=f"{value} tok/s", text=f"highest output throughput: {where}")
 
 
-def _best_speedup(points: Sequence[Plotted], shown: Sequence[Plotted]) -> Tile | None:
+def _best_speedup(
+    points: Sequence[Plotted], shown: Sequence[Plotted], is_several: bool
+) -> Tile | None:
     factors = speedups(p.result for p in points)
     known = [p for p in shown if not p.is_baseline and factors[p.result.key] is not None]
     if not known:
         return None
     best = max(known, key=lambda p: factors[p.result.key] or 0.0)
     factor = formats.factor(factors[best.result.key])
-    return Tile(value=factor, text=f"best speed-up over the baseline: {_where(best)}")
+    where = _where(best, is_several)
+    return Tile(value=factor, text=f"best speed-up over the baseline: {where}")
 
 
-def _where(point: Plotted) -> str:
-    return (
-        f"{point.series}, batch {point.batch_size}, B {point.result.point.decode.block_length}, "
-        f"{point.result.source}"
-    )
+def _where(point: Plotted, is_several: bool) -> str:
+    """Which point it is; on what, where there `is_several` hardware."""
+    block_length, source = point.result.point.decode.block_length, point.result.source
+    hardware = f" on {point.result.hardware}" if is_several and point.result.hardware else ""
+    return f"{point.series}, batch {point.batch_size}, B {block_length}, {source}{hardware}"
 
 
 def _prediction_error(data: ReportData) -> Tile | None:
