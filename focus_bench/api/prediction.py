@@ -6,6 +6,7 @@ Loads SimPy when a prediction is made, never torch.
 import dataclasses
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -285,7 +286,7 @@ def find_target(name: str, engine: EngineConfig) -> Target:
         return _on_threads(target_of_file(packaged[name]), engine.threads)
     if name in HARDWARE:
         return _target_of_sheet(HARDWARE[name], engine)
-    if Path(name).is_file():
+    if os.path.isfile(name):  # False also for a name that no system takes
         with naming_flag("--gpu"):
             return target_of_file(Path(name))
     known = sorted({CPU, *packaged, *HARDWARE})

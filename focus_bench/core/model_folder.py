@@ -5,6 +5,7 @@ simulator can use it.
 """
 
 import json
+import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -35,23 +36,31 @@ def resolve_model(config: EngineConfig) -> ModelSpec:
     ``--dtype`` and ``--mask-token-id`` replace what preset or folder say. Raises UsageError for an
     unknown name (listing the known ones), a missing folder and an unusable config.json.
     """
-    preset = PRESETS.get(config.model)
-    if preset is not None:
-        spec = preset
-        if config.mask_token_id is not None:
-            spec = spec.replace(mask_token_id=config.mask_token_id)
-    else:
-        folder = checkpoint_folder(config.model)
-        if not folder.is_dir():
-            raise UsageError(
-                "--model",
-                config.model,
-                f"{', '.join((*BUNDLED_MODELS, *PRESETS))}, or an existing checkpoint folder",
-            )
-        spec = read_model_folder(folder, mask_token_id=config.mask_token_id)
+    try:
+        spec = _named_model(config)
+    except UsageError as error:
+        if error.field == "mask_token_id" and config.mask_token_id is not None:
+            raise UsageError("--mask-token-id", error.value, error.allowed) from error
+        raise
     if config.dtype != "auto":
         spec = spec.replace(dtype=config.dtype)
     return spec
+
+
+def _named_model(config: EngineConfig) -> ModelSpec:
+    """The spec of ``--model`` with ``--mask-token-id``."""
+    preset = PRESETS.get(config.model)
+    if preset is not None:
+        given = config.mask_token_id
+        return preset if given is None else preset.replace(mask_token_id=given)
+    folder = checkpoint_folder(config.model)
+    if not os.path.isdir(folder):  # False also for a name that no system takes
+        raise UsageError(
+            "--model",
+            config.model,
+            f"{', '.join((*BUNDLED_MODELS, *PRESETS))}, or an existing checkpoint folder",
+        )
+    return read_model_folder(folder, mask_token_id=config.mask_token_id)
 
 
 def checkpoint_folder(name: str) -> Path:

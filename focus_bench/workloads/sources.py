@@ -94,9 +94,9 @@ def find_source(
 
 
 def _local_source(path: Path, data_format: DatasetFormat) -> Source:
-    if path.is_file():
+    if os.path.isfile(path):  # False also for a name that no system takes
         return Source(files=(path,), origin="local file", path=path)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise UsageError("--dataset-path", str(path), "an existing file or folder")
     found = [
         file

@@ -3,6 +3,7 @@
 Knows no data set and no model; ids of a Hugging Face folder are hf_tokenizer's matter.
 """
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -150,7 +151,7 @@ def load_tokenizer(name_or_folder: str) -> Tokenizer:
     if name_or_folder in ("", "byte"):
         return ByteTokenizer()
     folder = checkpoint_folder(name_or_folder)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # False also for a name that no system takes
         raise UsageError(
             "--tokenizer",
             name_or_folder,

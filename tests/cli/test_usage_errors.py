@@ -79,6 +79,17 @@ def error_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--tokenizer", "tokens"], ["--tokenizer", "'tokens'", "byte"]),
         (["--dtype", "int3"], ["--dtype", "'int3'", "float32"]),
         (["--seed", "-1"], ["--seed", "-1", ">= 0"]),
+        (["--mask-token-id", "99999999"], ["--mask-token-id: 99999999", "allowed: 0 to 2047"]),
+        (
+            ["--model", "sdar-8b", "--mask-token-id", "99999999"],
+            ["--mask-token-id: 99999999", "allowed: 0 to 151935"],
+        ),
+        (
+            ["--dataset", "sharegpt", "--dataset-path", "x" * 5000],
+            ["--dataset-path: 'xxx", "...", "allowed: an existing file or folder"],
+        ),
+        (["--model", "x" * 5000], ["--model: 'xxx", "or an existing checkpoint folder"]),
+        (["--tokenizer", "x" * 5000], ["--tokenizer: 'xxx", "allowed: "]),
     ],
 )
 def test_simulate_refuses(
@@ -106,6 +117,7 @@ def test_simulate_refuses(
         (["simulate", "--importance", "model", *TINY], ["--importance", "'model'", "synthetic"]),
         (["simulate", "--gpu", "", *TINY], ["--gpu", "''", "names"]),
         (["simulate", "--gpu", "h900", *TINY], ["--gpu", "'h900'", "h200"]),
+        (["simulate", "--gpu", "x" * 5000, *TINY], ["--gpu: 'xxx", "h200", "file of a profile"]),
         (["generate", "--prompt", " "], ["prompt", "' '"]),
         (["generate", "--prompt", "x", "--max-new-tokens", "0"], ["--max-new-tokens", "0"]),
         (["generate", "--prompt", " "], ["prompt 0", "' '"]),
