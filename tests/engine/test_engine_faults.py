@@ -97,7 +97,7 @@ def test_mask_and_padding_are_never_put_out(policy: str, temperature: float) -> 
 
 def test_a_mask_id_beyond_the_vocabulary_is_refused_by_name() -> None:
     config = EngineConfig(model="dummy-tiny", device="cpu", mask_token_id=320)
-    with pytest.raises(UsageError, match=r"mask_token_id: 320 .* 0 to 319"):
+    with pytest.raises(UsageError, match=r"^--mask-token-id: 320 .* 0 to 319"):
         load_model(config)
 
 
