@@ -36,8 +36,9 @@ HELD_OUT_TOLERANCE = 0.01
 # Of what is written with six digits.
 _ROUNDING = 1e-4
 VERDICT = (
-    "ok: nothing is faster than a data sheet of the device allows, points left out of its curves "
-    f"are at most {MAX_HELD_OUT_P50:.0%} off at p50, and kept fits are those of its own steps"
+    "ok: nothing is faster than a data sheet of the device allows, points left out of the device's "
+    f"curves (not the host's) are at most {MAX_HELD_OUT_P50:.0%} off at p50, and kept fits are "
+    "those of its own steps"
 )
 _EARLIEST = datetime.date(2020, 1, 1)
 # More sequences may take less time: the fewer there are, the more parts are their keys split into.
