@@ -164,6 +164,15 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     return value
 
 
+def assert_refused(change: Callable[[dict[str, Any]], object], said: str) -> None:
+    """A file so changed is refused in one line, which names it and what is wrong."""
+    with pytest.raises(UsageError) as caught:
+        from_json(changed(change), source="profile x.json")
+    assert "profile x.json" in str(caught.value)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -190,10 +199,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
 def test_what_is_no_such_file_is_refused_by_name(
     change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
-        from_json(changed(change), source="profile x.json")
-    assert "profile x.json" in str(caught.value)
-    assert said in str(caught.value)
+    assert_refused(change, said)
 
 
 def count(value: dict[str, Any], name: str, number: int) -> None:
@@ -254,11 +260,7 @@ def test_seconds_that_cannot_be_measured_are_refused(value: object) -> None:
 def test_figures_that_no_measurement_gives_are_refused_by_name(
     change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
-        from_json(changed(change), source="profile x.json")
-    assert "profile x.json" in str(caught.value)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert_refused(change, said)
 
 
 def test_what_is_no_object_is_refused() -> None:
